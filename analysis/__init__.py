@@ -1,0 +1,1 @@
+"""One question a file: frames in, small frames out."""

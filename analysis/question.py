@@ -1,0 +1,166 @@
+"""The one registry: a question is declared once, and the command, the view, the JSON, the docs and the Python call follow.
+
+A question is a function from `Work` (the GPU activities in scope, and the trace behind them) to named tables. Declaring it::
+
+    @question(
+        name="kernels",
+        title="Kernels",
+        about="Which kernels took the GPU's time.",
+        parameters=(Parameter("group_by", "name", "what one row stands for", choices=GROUPS),),
+        tables=(Table("kernels", COLUMNS),),
+    )
+    def kernels(work: Work, *, group_by: str) -> dict[str, pl.DataFrame]: ...
+
+makes `kinetop kernels`, `kinetop.kernels(trace)`, the TUI's table and the page under `docs/`.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kinetop.traces.trace import TraceSet
+
+    from .work import Work
+
+Unit = Literal["us", "ns", "pct", "count", "bytes", "GB/s", "ratio", "text", "id", "flag"]
+"""Unit of a column; decides how a view writes the number. Times are microseconds (f64, three decimals) in every output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result: its name (unit in the name), unit and definition."""
+
+    name: str
+    unit: Unit
+    about: str
+    """The definition, one sentence; shown as column help and in the docs."""
+    label: str = ""
+    """Short header for narrow tables; the name without its unit when empty."""
+    priority: int = 1
+    """Order in which columns leave a narrow screen: 3 first, 1 last, 0 never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a result."""
+
+    name: str
+    columns: tuple[Column, ...]
+    sort: str = ""
+    """Column it comes sorted by, descending; file order when empty."""
+    about: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An option of a question beside the common ones (where, window, step, rank, device, top)."""
+
+    name: str
+    default: Any
+    about: str
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """The answer to a question: what every view, text and JSON is made from."""
+
+    question: Question
+    tables: dict[str, pl.DataFrame]
+    """By name, in the order declared; columns as declared."""
+    work: Work
+    """What it was asked about: scope, window, trace."""
+
+    @property
+    def main(self) -> pl.DataFrame:
+        """The first table."""
+        return self.tables[self.question.tables[0].name]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A declared question; call it with a trace to get its main table."""
+
+    name: str
+    title: str
+    about: str
+    function: Callable[..., dict[str, pl.DataFrame]]
+    tables: tuple[Table, ...]
+    parameters: tuple[Parameter, ...] = ()
+    order: int = 100
+    """Position among the commands and the views."""
+    version: int = 1
+    """Version of its JSON schema: `kinetop.<name>/<version>`."""
+    common: tuple[str, ...] = field(default=("where", "window", "step", "rank", "device", "top"))
+    """Common options that it takes."""
+
+    @property
+    def schema(self) -> str:
+        """Name and version of the JSON it makes."""
+        return f"kinetop.{self.name}/{self.version}"
+
+    def ask(self, trace: TraceSet, **options: Any) -> Result:
+        """Answer the question.
+
+        Args:
+            trace: the opened trace set.
+            options: the common options (`where`, `window`, `step`, `rank`, `device`, `top`) and the question's own.
+
+        Raises:
+            FilterError: `where`, `window` or `step` cannot be understood.
+        """
+        from .work import scoped
+
+        own = {p.name: options.pop(p.name, p.default) for p in self.parameters}
+        for parameter in self.parameters:
+            if parameter.choices and own[parameter.name] not in parameter.choices:
+                raise ValueError(f"{parameter.name} is one of {', '.join(parameter.choices)}, not {own[parameter.name]!r}")
+        top = options.pop("top", None)
+        work = scoped(trace, **options)
+        tables = self.function(work, **own)
+        if top is not None:
+            main = self.tables[0].name
+            tables = {**tables, main: tables[main].head(top)}
+        return Result(self, tables, work)
+
+    def __call__(self, trace: TraceSet, **options: Any) -> pl.DataFrame:
+        """Answer the question and return its main table."""
+        return self.ask(trace, **options).main
+
+
+_registry: dict[str, Question] = {}
+
+
+def question(
+    *,
+    name: str,
+    title: str,
+    about: str,
+    tables: tuple[Table, ...],
+    parameters: tuple[Parameter, ...] = (),
+    order: int = 100,
+    version: int = 1,
+) -> Callable[[Callable[..., dict[str, pl.DataFrame]]], Question]:
+    """Declare the decorated function as a question; see the module's text."""
+
+    def declare(function: Callable[..., dict[str, pl.DataFrame]]) -> Question:
+        made = Question(name, title, about, function, tables, parameters, order, version)
+        _registry[name] = made
+        return made
+
+    return declare
+
+
+def all_questions() -> dict[str, Question]:
+    """Return every declared question by name, in order; a new file in this folder is found by itself."""
+    package = import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        import_module(f"{__package__}.{module.name}")
+    return dict(sorted(_registry.items(), key=lambda item: (item[1].order, item[0])))

@@ -1,0 +1,38 @@
+"""kinetop: see what the GPUs did in any PyTorch trace, from the terminal or from Python.
+
+>>> import kinetop
+>>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
+>>> kinetop.kernels(trace)["name"].len()
+5
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Resolved on first use (PEP 562), so that `import kinetop` and `kinetop --help` load neither Polars nor Textual.
+_EXPORTS = {
+    "open": ("kinetop.traces.trace", "open_traces"),
+    "Trace": ("kinetop.traces.trace", "Trace"),
+    "TraceSet": ("kinetop.traces.trace", "TraceSet"),
+    "TraceError": ("kinetop.traces.errors", "TraceError"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        module, attribute = _EXPORTS[name]
+        return getattr(import_module(module), attribute)
+    if not name.startswith("_"):
+        questions = import_module("kinetop.analysis.question").all_questions()
+        if name in questions:
+            return questions[name]
+    raise AttributeError(f"module 'kinetop' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    questions = import_module("kinetop.analysis.question").all_questions()
+    return sorted([*_EXPORTS, *questions, "__version__"])

@@ -1,0 +1,1 @@
+"""Trace data in, kept, out."""

@@ -1,0 +1,1 @@
+"""Bytes to event table: detection, decoding, repair."""

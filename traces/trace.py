@@ -1,0 +1,137 @@
+"""An opened trace: its events as a lazy frame, its header, and what the import had to say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from .report import ImportReport, Notice
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One trace file, opened.
+
+    `events` has the columns of `kinetop.traces.schema.COLUMNS`; times are integer nanoseconds.
+    """
+
+    path: Path
+    """The file that the user named."""
+    parquet: Path
+    """The Parquet trace that `events` reads."""
+    rank: int
+    """Rank of the process that wrote it; 0 when the trace does not say."""
+    header: dict[str, Any]
+    """Top-level members of the trace other than its events (deviceProperties, distributedInfo, ...)."""
+    report: ImportReport
+    """What the import repaired, dropped or noticed."""
+    window: int = 0
+    """Which capture window of its rank this is, when one rank has several files."""
+    clock_offset_ns: int = 0
+    """How far this rank's clock runs ahead of the first rank's; subtract it before comparing times across ranks."""
+    keep: Any = field(default=None, compare=False, repr=False)
+    """Holds a temporary folder alive when there is no cache."""
+
+    @property
+    def events(self) -> pl.LazyFrame:
+        """The event table as a lazy frame, in file order."""
+        return pl.scan_parquet(self.parquet, glob=False)
+
+    @property
+    def devices(self) -> dict[int, dict[str, Any]]:
+        """Device properties by device index, as the profiler wrote them."""
+        rows = self.header.get("deviceProperties")
+        if not isinstance(rows, list):
+            return {}
+        return {row["id"]: row for row in rows if isinstance(row, dict) and isinstance(row.get("id"), int)}
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks in the job, when the trace says it."""
+        info = self.header.get("distributedInfo")
+        size = info.get("world_size") if isinstance(info, dict) else None
+        return size if isinstance(size, int) else None
+
+
+@dataclass(frozen=True)
+class TraceSet:
+    """One or more traces opened together, sorted by rank."""
+
+    traces: tuple[Trace, ...]
+    """The traces; their position is the `part` column of the frames."""
+    notices: tuple[Notice, ...] = ()
+    """Findings about the set as a whole (ranks claimed twice, clock skew, ...)."""
+
+    @cached_property
+    def events(self) -> pl.LazyFrame:
+        """All events as one lazy frame: `schema.COLUMNS` plus `part` (i32), the position in `traces`."""
+        parts = [
+            trace.events.with_columns(
+                rank=pl.lit(trace.rank, pl.Int32), part=pl.lit(part, pl.Int32)
+            )
+            for part, trace in enumerate(self.traces)
+        ]
+        return parts[0] if len(parts) == 1 else pl.concat(parts)
+
+    @cached_property
+    def activities(self) -> pl.DataFrame:
+        """GPU work, cleaned: see `kinetop.traces.activities.activities`."""
+        return self._activities[0]
+
+    @cached_property
+    def launches(self) -> pl.DataFrame:
+        """The launch call and operator of each GPU activity: see `kinetop.traces.links.launches`."""
+        from .links import launches
+
+        return launches(self)
+
+    @cached_property
+    def warnings(self) -> tuple[Notice, ...]:
+        """Everything there is to say about the set: import, set, activities."""
+        per_trace = [notice for trace in self.traces for notice in trace.report.notices]
+        return (*per_trace, *self.notices, *self._activities[1])
+
+    @cached_property
+    def _activities(self) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
+        from .activities import activities
+
+        return activities(self)
+
+
+Progress = Callable[[dict[str, Any]], None]
+"""Called with `{"bytes", "total_bytes", "events", "file"}` as an import goes on; raising in it cancels the import."""
+
+
+def open_traces(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    jobs: int | None = None,
+    cache: bool = True,
+    progress: Progress | None = None,
+) -> TraceSet:
+    """Open trace files, folders of them or Parquet traces as one set.
+
+    Args:
+        paths: a path or several; a folder stands for the traces in it.
+        jobs: slices decoded at a time; None means the cores this process may use.
+        cache: keep the imported trace for next time.
+        progress: called as the import goes on.
+
+    Raises:
+        UnreadableError: a file cannot be read as a trace.
+
+    Example:
+        >>> import kinetop
+        >>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
+        >>> trace.events.select("name").collect().height > 0
+        True
+    """
+    from .reading.importer import open_set
+
+    many = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    return open_set([Path(path) for path in many], jobs=jobs, cache=cache, progress=progress)

@@ -1,0 +1,1 @@
+"""All that a person meets in the terminal: commands, screens, widgets."""

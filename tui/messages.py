@@ -1,0 +1,45 @@
+"""What threads tell screens; posting a message is the one thing a thread may do to the terminal's side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from textual.message import Message
+from textual.message_pump import MessagePump
+
+if TYPE_CHECKING:
+    from kinetop.traces.trace import TraceSet
+
+
+class Answered(Message):
+    """A query of a view ended; `request` tells whether it is still the newest of its slot."""
+
+    def __init__(self, slot: str, request: int, done: Callable[[Any], None], answer: Any = None, error: Exception | None = None) -> None:
+        super().__init__()
+        self.slot = slot
+        self.request = request
+        self.done = done
+        self.answer = answer
+        self.error = error
+
+
+class ImportProgress(Message):
+    """How far an import is: `bytes`, `total_bytes`, `events`, `file`; sent to the importing screen at most ten times a second."""
+
+    def __init__(self, state: dict[str, Any]) -> None:
+        super().__init__()
+        self.state = state
+
+    def can_replace(self, message: Message | MessagePump) -> bool:
+        """A newer state makes one that still waits needless."""
+        return isinstance(message, ImportProgress)
+
+
+class ImportEnded(Message):
+    """An import ended: with the opened traces, or with an error (`CancelledError` when the user stopped it)."""
+
+    def __init__(self, traces: TraceSet | None = None, error: Exception | None = None) -> None:
+        super().__init__()
+        self.traces = traces
+        self.error = error

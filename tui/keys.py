@@ -1,0 +1,68 @@
+"""What the keys do, told from the bindings themselves: the command palette and the help pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.binding import ActiveBinding
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from .widgets.frame_table import FrameTable
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+    from .app import KinetopApp
+    from .screens.base import ViewScreen
+
+
+def commands(screen: Screen[Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield key, description and help of every binding that applies on a screen, one entry an action."""
+    keys: dict[str, list[str]] = {}
+    first: dict[str, ActiveBinding] = {}
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        if active.enabled and binding.description and not binding.system:
+            keys.setdefault(binding.action, []).append(screen.app.get_key_display(binding))
+            first.setdefault(binding.action, active)
+    for action, active in first.items():
+        yield ", ".join(dict.fromkeys(keys[action])), active.binding.description, active.tooltip or ""
+
+
+class Commands(Provider):
+    """Every command with its key; choosing one presses the key."""
+
+    async def discover(self) -> Hits:
+        """Offer all of them."""
+        for key, label, about in commands(self.screen):
+            yield DiscoveryHit(f"{key:>14}  {label}", self._presser(key), help=about or None)
+        for theme in sorted(self.app.available_themes):
+            yield DiscoveryHit(f"{'':>14}  theme {theme}", self._setter(theme))
+
+    async def search(self, query: str) -> Hits:
+        """Offer those that match."""
+        matcher = self.matcher(query)
+        entries = [(f"{key}  {label}", self._presser(key), about) for key, label, about in commands(self.screen)]
+        entries += [(f"theme {theme}", self._setter(theme), "") for theme in self.app.available_themes]
+        for text, run, about in entries:
+            if (score := max(matcher.match(text), matcher.match(about) / 2)) > 0:
+                yield Hit(score, matcher.highlight(text), run, help=about or None)
+
+    def _presser(self, shown: str) -> Any:
+        keys = {self.app.get_key_display(active.binding): key for key, active in self.screen.active_bindings.items()}
+        return lambda: self.app.simulate_key(keys[shown.split(", ")[0]])
+
+    def _setter(self, theme: str) -> Any:
+        return lambda: cast("KinetopApp", self.app).set_theme(theme)
+
+
+def help_page(screen: ViewScreen) -> str:
+    """Return the help of a view as Markdown: what it shows, its keys, the definition of every column."""
+    lines = [screen.help_text, "", "## Keys", "", "| key | does |", "|---|---|"]
+    lines += [f"| `{key.replace('|', chr(92) + '|')}` | {about or label} |" for key, label, about in commands(screen)]
+    for table in screen.query(FrameTable):
+        if table.columns:
+            lines += ["", f"## Columns of {table.id}", "", "| column | unit | definition |", "|---|---|---|"]
+            lines += [f"| {column.name} | {column.unit} | {column.about} |" for column in table.columns]
+    return "\n".join(lines)

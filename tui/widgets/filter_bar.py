@@ -1,0 +1,103 @@
+"""The filter line: asks as one types, says how much is left, and where a filter is wrong."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.timer import Timer
+from textual.widgets import Input, Label
+
+DEBOUNCE_S = 0.15
+
+
+class FilterBar(Horizontal):
+    """A docked line that opens with `/`; enter keeps the filter, escape clears it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "clear", "clear", id="filter.clear", priority=True),
+        Binding("enter,down", "keep", "keep", id="filter.keep", priority=True),
+    ]
+
+    class Changed(Message):
+        """The filter text is another one."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Closed(Message):
+        """The bar was left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.display = False
+        self._timer: Timer | None = None
+        self._sent = ""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the line."""
+        yield Label("/", markup=False)
+        field = Input(placeholder="words, /regex/, !not, dur > 100us and stream = 7", compact=True, select_on_focus=False)
+        field.cursor_blink = False
+        yield field
+        yield Label("", markup=False, id="said")
+
+    @property
+    def text(self) -> str:
+        """What is typed."""
+        return self.query_one(Input).value
+
+    def reveal(self, text: str) -> None:
+        """Show the line with a text in it that was asked already."""
+        self.display = True
+        field = self.query_one(Input)
+        self._sent = text
+        if field.value.strip() != text:
+            field.value = text
+
+    def open(self, text: str = "") -> None:
+        """Show the line with a text in it and put the cursor there."""
+        self.reveal(text)
+        field = self.query_one(Input)
+        field.cursor_position = len(text)
+        field.focus()
+
+    def say(self, text: str, *, error: bool = False) -> None:
+        """Show how many rows are left, or what is wrong with the filter."""
+        label = self.query_one("#said", Label)
+        label.update(Content(text))
+        label.set_class(error, "-error")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Wait until the typing pauses."""
+        event.stop()
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(DEBOUNCE_S, self._send)
+
+    def action_clear(self) -> None:
+        """Clear the filter and leave."""
+        self.query_one(Input).value = ""
+        self._close()
+
+    def action_keep(self) -> None:
+        """Leave with the filter as it is."""
+        self._close()
+
+    def _close(self) -> None:
+        self._send()
+        self.display = bool(self._sent)
+        self.post_message(self.Closed())
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+        if self.text != self._sent:
+            self._sent = self.text
+            self.post_message(self.Changed(self.text))

@@ -1,0 +1,76 @@
+"""The first and the last line of every view: what is shown, and which keys apply."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from ..format import clean
+
+if TYPE_CHECKING:
+    from textual.screen import Screen
+
+
+class TitleLine(Widget):
+    """What is open, which view, its scope and filter; to the right how much of it is shown."""
+
+    parts: reactive[tuple[str, ...]] = reactive(())
+    """Texts from left to right; the second is the name of the view."""
+    status: reactive[str] = reactive("")
+    """Text at the right end."""
+
+    def render(self) -> Content:
+        """Put the texts on one line; the left side gives way."""
+        width = self.size.width
+        right = clean(self.status, max(0, width - 20))
+        room = width - cell_len(right) - 2
+        line = Content(" ").append(Content.styled("kinetop", "bold $accent"))
+        for at, part in enumerate(self.parts):
+            left = room - line.cell_length - 2
+            if part and left > 3:
+                line = line.append("  ").append(Content.styled(clean(part, left), "bold" if at == 1 else ""))
+        gap = max(1, width - 1 - line.cell_length - cell_len(right))
+        return line.append(" " * gap).append(Content.styled(right, "$text-muted"))
+
+
+class KeyLine(Widget):
+    """The views by number, then the keys that apply now, as many as fit; each can be clicked."""
+
+    def on_mount(self) -> None:
+        """Draw again when the keys change."""
+        self.screen.bindings_updated_signal.subscribe(self, self._changed)
+
+    def _changed(self, _screen: Screen[object]) -> None:
+        self.refresh()
+
+    def render(self) -> Content:
+        """Put views and keys on one line."""
+        entries = [*self._views(), *self._keys()]
+        line = Content("")
+        for key, label, action, style in entries:
+            entry = Content.assemble(" ", (key, "bold $accent"), " ", (label, style), " ")
+            if line.cell_length + entry.cell_length <= self.size.width:
+                line = line.append(entry.stylize(f"@click={action}"))
+        return line
+
+    def _views(self) -> list[tuple[str, str, str, str]]:
+        names = getattr(self.app, "views", ())
+        current = self.app.current_mode
+        if current not in names:
+            return []
+        return [
+            (str(at), name, f"app.view({at})", "bold underline" if name == current else "") for at, name in enumerate(names[:9], start=1)
+        ]
+
+    def _keys(self) -> list[tuple[str, str, str, str]]:
+        found: dict[str, tuple[str, str, str, str]] = {}
+        for active in self.screen.active_bindings.values():
+            binding = active.binding
+            if binding.show and active.enabled and binding.action not in found:
+                key = self.app.get_key_display(binding)
+                found[binding.action] = (key, binding.description, f"app.press('{binding.key}')", "$text-muted")
+        return list(found.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -18,8 +17,7 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..format import cell
-from ..render.columns import Placed, header_text, place, widths
+from ..render.columns import Look, Placed, looks, place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,6 +37,7 @@ class FrameTable(ScrollView, can_focus=True):
     The first column stays in place while the others scroll; columns leave a narrow screen by their priority.
     """
 
+    DEFAULT_CSS = "FrameTable { overflow-x: hidden; overflow-y: auto; scrollbar-size: 1 1; }"
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "frametable--header",
         "frametable--sorted",
@@ -91,16 +90,13 @@ class FrameTable(ScrollView, can_focus=True):
             """The table."""
             return self.table
 
-    @dataclass
-    class Ordered(Message):
+    class Ordered(Message, bubble=False):
         """A sort in a thread is done."""
 
-        request: int
-        order: pl.Series
-        bubble: ClassVar[bool] = False
-
-        def __post_init__(self) -> None:
+        def __init__(self, request: int, order: pl.Series) -> None:
             super().__init__()
+            self.request = request
+            self.order = order
 
     def __init__(self, *, empty: str = "nothing here", id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -113,7 +109,7 @@ class FrameTable(ScrollView, can_focus=True):
         self._order: pl.Series | None = None
         self._request = 0
         self._skip = 0
-        self._widths: dict[str, int] = {}
+        self._looks: dict[str, Look] = {}
         self._placed: list[Placed] = []
         self._pages: LRUCache[int, list[list[str]]] = LRUCache(16)
 
@@ -136,7 +132,7 @@ class FrameTable(ScrollView, can_focus=True):
         names = {column.name for column in self.columns}
         if not (self._chosen and self.sort_column in names):
             self.sort_column, self.descending, self._chosen = sort, descending, False
-        self._widths = widths(frame, self.columns)
+        self._looks = looks(frame, self.columns)
         self._order = None
         self._request += 1
         self._settle(kept)
@@ -314,7 +310,7 @@ class FrameTable(ScrollView, can_focus=True):
         segments, used = [Segment(" ", plain)], 1
         for placed in self._placed:
             chosen = placed.column.name == self.sort_column
-            text = placed.fit(header_text(placed.column, "▼▲"[not self.descending] if chosen else ""))
+            text = placed.fit(placed.look.header("▼▲"[not self.descending] if chosen else ""))
             segments.append(Segment(text, marked if chosen else plain))
             used += placed.width
         segments.append(Segment(" " * max(0, width - used), plain))
@@ -327,7 +323,7 @@ class FrameTable(ScrollView, can_focus=True):
             at = slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS)
             rows = self.frame[at] if self._order is None else self.frame[self._order[at]]
             columns = [
-                [placed.fit(cell(value, placed.column.unit)) for value in rows[placed.column.name].to_list()] for placed in self._placed
+                [placed.fit(placed.look.text(value)) for value in rows[placed.column.name].to_list()] for placed in self._placed
             ]
             cells = [list(row) for row in zip(*columns, strict=True)]
             self._pages[page] = cells
@@ -368,7 +364,7 @@ class FrameTable(ScrollView, can_focus=True):
             self.post_message(self.Moved(self, self.row))
 
     def _lay_out(self) -> None:
-        self._placed = place(self.columns, self._widths, self.size.width - 1, skip=self._skip, left=1)
+        self._placed = place(self.columns, self._looks, self.size.width - 1, skip=self._skip, left=1, marked=self.sort_column)
         self._pages.clear()
         self.virtual_size = Size(self.size.width, self.rows + 1)
         self.refresh()

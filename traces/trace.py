@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from .report import ImportReport, Notice
+
+if TYPE_CHECKING:
+    from .pairs import Pairs
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,20 @@ class TraceSet:
         return parts[0] if len(parts) == 1 else pl.concat(parts)
 
     @cached_property
+    def pairs(self) -> Pairs:
+        """Begin events and the ends that close them: see `kinetop.traces.pairs.pairs`."""
+        from .pairs import pairs
+
+        return pairs(self.events)
+
+    @cached_property
+    def extent(self) -> pl.DataFrame:
+        """First and last moment of each part, impossible timestamps aside: see `kinetop.traces.extent.extent`."""
+        from .extent import extent
+
+        return extent(self)
+
+    @cached_property
     def activities(self) -> pl.DataFrame:
         """GPU work, cleaned: see `kinetop.traces.activities.activities`."""
         return self._activities[0]
@@ -92,9 +109,11 @@ class TraceSet:
 
     @cached_property
     def warnings(self) -> tuple[Notice, ...]:
-        """Everything there is to say about the set: import, set, activities."""
+        """Everything there is to say about the set: import, set, activities, launches."""
+        from .links import launch_notices
+
         per_trace = [notice for trace in self.traces for notice in trace.report.notices]
-        return (*per_trace, *self.notices, *self._activities[1])
+        return (*per_trace, *self.notices, *self._activities[1], *launch_notices(self))
 
     @cached_property
     def _activities(self) -> tuple[pl.DataFrame, tuple[Notice, ...]]:

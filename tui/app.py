@@ -181,7 +181,8 @@ class KinetopApp(App[int]):
         if self.traces is not None:
             extent_ns, steps = survey(self.traces)
             self.call_from_thread(self._surveyed, self.traces, extent_ns, steps)
-            remember(self.paths, self.traces)
+            if problem := remember(self.paths, self.traces):
+                self.call_from_thread(self.notify, problem, markup=False)
 
     def _surveyed(self, traces: TraceSet, extent_ns: tuple[int, int], steps: tuple[int, ...]) -> None:
         if traces is self.traces:

@@ -11,7 +11,6 @@ SPARKS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉"
 FILLS = {"compute": "█", "comm": "▓", "memory": "▒", "idle": "·"}
 """Fill of each class: told apart without colour as well."""
-LABELS = {"compute": "compute", "comm": "exposed comm", "memory": "memory", "idle": "idle"}
 
 
 def meter(share: float, width: int) -> str:

@@ -36,6 +36,7 @@ after a failure shows the sentence and `esc` calls `app.go_home()`), `export.Exp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from kinetop.analysis.question import Result
+    from kinetop.analysis.work import Work
     from kinetop.traces.trace import TraceSet
 
     from ..app import KinetopApp
@@ -157,11 +159,26 @@ class ViewScreen(Screen[None]):
     def status(self, text: str) -> None:
         self.query_one(TitleLine).status = text
 
-    def question(self, name: str, **own: Any) -> Result:
-        """Ask a declared question in the view's scope; call it in a thread."""
-        from kinetop.analysis.question import all_questions
+    def question(self, name: str, *, work: Work | None = None, **own: Any) -> Result:
+        """Ask a declared question in the view's scope; call it in a thread.
 
-        return all_questions()[name].ask(self.traces, **self.options, **own)
+        Args:
+            name: the question.
+            work: what to ask about; given by a view that asks several questions about the same.
+            own: the question's own options.
+        """
+        from kinetop.analysis.question import Result, all_questions
+
+        asked = all_questions()[name]
+        if work is None:
+            return asked.ask(self.traces, **self.options, **own)
+        return Result(asked, asked.function(work, **{p.name: own.get(p.name, p.default) for p in asked.parameters}), work)
+
+    def work(self) -> Work:
+        """Return what the view's scope and filter leave; call it in a thread."""
+        from kinetop.analysis.work import scoped
+
+        return scoped(self.traces, **self.options)
 
     def say_rows(self, answer: Result) -> None:
         """Say in the title line, and beside the filter, how many of the GPU's activities the filter keeps."""
@@ -348,6 +365,14 @@ class ViewScreen(Screen[None]):
     def _title(self) -> None:
         where = f"/ {self.where}" if self.where else ""
         self.query_one(TitleLine).parts = (self.kinetop.opened, self.view_name, self.kinetop.scope.text, where)
+
+
+def where_name(name: str) -> str:
+    """Return the filter that keeps rows of this name: quoted, or a regex where the name holds what cannot be typed."""
+    head = name[:200]
+    if head.isprintable():
+        return '"' + head.replace('"', '""') + '"'
+    return "/" + "".join(re.escape(char) if char.isprintable() else "." for char in head).replace("/", ".") + "/"
 
 
 def matching(frame: pl.DataFrame, where: str) -> pl.Series:

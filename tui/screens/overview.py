@@ -1,0 +1,142 @@
+"""The overview: each device, where its time went, what the import had to say, and the kernels that took most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from ..format import clean, plural
+from ..render.devices import Device, cards, rows
+from ..widgets.frame_table import FrameTable
+from ..widgets.picture import Picture
+from .base import ViewScreen, where_name
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from kinetop.analysis.question import Result
+    from kinetop.analysis.work import Work
+
+BUCKETS = 256
+CARDS = 2
+"""With more devices than this, each gets a line instead of a card."""
+SHARES = (("compute", "compute_pct"), ("comm", "exposed_comm_pct"), ("memory", "exposed_memory_pct"), ("idle", "idle_pct"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the overview shows."""
+
+    devices: tuple[Device, ...]
+    kernels: Result
+    summary: Result
+
+
+class OverviewScreen(ViewScreen):
+    """Devices, notes and top kernels."""
+
+    NAME = "overview"
+    HELP = (
+        "Where the time of each GPU went. The bar counts every moment of the window once: compute, then communication with no "
+        "compute beside it, then copies with neither, then idle; the four shares sum to 100 %. Below it, how busy the device and "
+        "its busiest streams were over the window. The verdict says whether the figures can be trusted. `enter` on a kernel "
+        "opens it among the kernels; `w` reads the notes on the trace."
+    )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "notes", "notes", id="overview.notes", tooltip="All notes on this trace")]
+
+    def body(self) -> ComposeResult:
+        """Lay out cards, notes and table."""
+        with VerticalScroll(id="devices", can_focus=False):
+            yield Picture(id="cards")
+        yield Static(id="notes", markup=False)
+        yield Static(" Top kernels", id="caption", markup=False)
+        yield FrameTable(id="kernels", empty="no kernel in this scope")
+
+    def fetch(self) -> Answer:
+        """Ask for the summary, the kernels and the busy share."""
+        work = self.work()
+        summary = self.question("summary", work=work)
+        return Answer(tuple(devices(summary)), self.question("kernels", work=work), summary)
+
+    def show(self, answer: Answer) -> None:
+        """Draw the answer."""
+        draw = cards if len(answer.devices) <= CARDS else rows
+        nothing = [Content(" No GPU work here: the trace holds no kernels or copies in this scope.")]
+        self.query_one("#cards", Picture).show(partial(draw, answer.devices) if answer.devices else lambda _width: nothing)
+        table = answer.kernels.question.tables[0]
+        self.query_one(FrameTable).show(answer.kernels.main, table.columns, sort=table.sort)
+        self._say_notes()
+        self.say_rows(answer.kernels)
+
+    def drill(self, row: dict[str, Any]) -> None:
+        """Open the kernel under the cursor among the kernels."""
+        if row.get("name"):
+            self.kinetop.open_view("kernels", where=where_name(row["name"]))
+
+    def action_notes(self) -> None:
+        """Read all notes."""
+        from .help import NoticesScreen
+
+        self.app.push_screen(NoticesScreen(self.traces.warnings))
+
+    def _say_notes(self) -> None:
+        notices = self.traces.warnings
+        line = self.query_one("#notes", Static)
+        line.display = bool(notices)
+        if notices:
+            serious = [notice for notice in notices if notice.level == "warning"] or list(notices)
+            line.update(
+                Content.assemble(
+                    (f" {plural(len(notices), 'note')} ", "bold $text-warning"), clean(serious[0].message, 400), ("  w reads all", "$text-muted")
+                )
+            )
+
+
+def devices(summary: Result) -> list[Device]:
+    """Return what the cards show, from the summary."""
+    from kinetop.analysis.breakdown import busy_share
+
+    work = summary.work
+    busy = busy_share(work, BUCKETS, streams=True)
+    many_ranks = len({trace.rank for trace in work.trace.traces}) > 1
+    found = []
+    for at, row in enumerate(summary.tables["breakdown"].iter_rows(named=True)):
+        window = work.windows.row(at, named=True)
+        mine = busy.filter(*(busy[name] == window[name] for name in ("part", "rank", "device")))
+        properties = work.trace.traces[window["part"]].devices.get(row["device"], {})
+        found.append(
+            Device(
+                title=f"rank {row['rank']}  GPU {row['device']}" if many_ranks else f"GPU {row['device']}",
+                name=clean(str(properties.get("name", "")), 40),
+                window_us=row["window_us"],
+                shares=tuple((name, row[column]) for name, column in SHARES),
+                busy=_line(mine.filter(mine["stream"].is_null())),
+                streams=_streams(mine),
+            )
+        )
+    return found
+
+
+def _streams(busy: pl.DataFrame) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
+    """The streams of one device, the busiest first."""
+    import polars as pl
+
+    of_stream = busy.filter(busy["stream"].is_not_null())
+    order = of_stream.group_by("stream").agg(pl.col("busy_ns").sum()).sort("busy_ns", "stream", descending=[True, False])
+    return tuple((f"stream {stream}", _line(of_stream.filter(pl.col("stream") == stream))) for stream in order["stream"])
+
+
+def _line(busy: pl.DataFrame) -> tuple[float | None, ...]:
+    """Busy share by bucket; a bucket without a row is idle."""
+    values = [0.0] * BUCKETS
+    for bucket, share in busy.select("bucket", "share").iter_rows():
+        if 0 <= bucket < BUCKETS:
+            values[bucket] = share
+    return tuple(values)

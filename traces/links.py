@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from . import schema
+from .faults import counted, grouped
+from .merged import merged
+from .nesting import innermost
+from .pairs import ranges
+from .report import Notice
+
 if TYPE_CHECKING:
     from .trace import TraceSet
 
@@ -14,23 +21,107 @@ LAUNCH_COLUMNS: dict[str, str] = {
     "event_id": "u64 of the GPU activity",
     "launch_id": "u64? of the launch call; null when the trace holds no record of it",
     "api": "text?, name of the launch call",
-    "thread": "text?, thread that launched",
+    "process": "text?, process that launched",
+    "thread": "text?, its thread that launched",
     "launch_start_ns": "i64?",
     "launch_end_ns": "i64?",
     "delay_ns": "i64?, activity start - launch start, signed",
-    "op_id": "u64? of the innermost operator that launched it",
+    "op_id": "u64? of the innermost operator around the launch call, else of the one with the activity's external id",
     "op": "text?, its name",
 }
 """Columns of the launch frame: one row per activity, same order as `TraceSet.activities`."""
 
 
+_LINK = ("part", "rank", "correlation")
+
+
 def launches(traces: TraceSet) -> pl.DataFrame:
     """Return the launch call and operator of each GPU activity.
+
+    A launch is any host call of a runtime or driver category with the activity's correlation id, in the same trace (and the same
+    rank, where a file merges several); one graph launch has many activities. Where several calls carry the id, it is
+    the one whose name says launch, copy or set, else the earliest. The operator is the innermost one
+    on the launching thread when the launch began, else the one with the activity's external id. (Some traces number the ids of
+    operators and of GPU work apart: where they contradict the nesting as often as not, they are not used.)
 
     Args:
         traces: the set.
 
     Returns:
         A frame with `LAUNCH_COLUMNS`, one row per row of `traces.activities`.
+
+    Example:
+        >>> import kinetop
+        >>> launches(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False))["delay_ns"].min()
+        40000
     """
-    raise NotImplementedError
+    gpu = traces.activities.select("part", "rank", "event_id", "start_ns", "correlation", "external_id")
+    linked = gpu.join(_calls(traces), on=_LINK, how="left", maintain_order="left")
+    linked = linked.with_columns(
+        delay_ns=pl.col("start_ns") - pl.col("launch_start_ns"), external_id=pl.coalesce("external_id", "call_external_id")
+    )
+    text = pl.col("api", "process", "thread").cast(pl.String)
+    return _with_ops(traces, linked).with_columns(text).select(*LAUNCH_COLUMNS)
+
+
+def launch_notices(traces: TraceSet) -> tuple[Notice, ...]:
+    """Say how many activities are stamped as starting before their launch, if any.
+
+    Args:
+        traces: the set.
+    """
+    early = traces.launches.filter(pl.col("delay_ns") < 0)
+    if early.is_empty():
+        return ()
+    linked = int(traces.launches["launch_id"].count())
+    worst = -early["delay_ns"].min() / 1000  # type: ignore[operator]
+    kinds = traces.activities.join(early, on=["part", "event_id"], how="semi")["kind"]
+    noun = "kernel" if (kinds == "kernel").all() else "GPU event"
+    start, its = ("starts", "its") if early.height == 1 else ("start", "their")
+    said = f"{early.height} of {counted(linked, noun)} {start} before {its} launch (worst {grouped(worst)} us); {"both" if linked == 2 else "all"} stay linked"
+    return (Notice("starts-before-launch", early.height, said),)
+
+
+def _calls(traces: TraceSet) -> pl.DataFrame:
+    """Return the launching call of each correlation id: part, rank, correlation, and what is known of the call."""
+    found = ranges(
+        traces,
+        schema.LAUNCH_CATS,
+        *("rank", "correlation", "process", "thread"),
+        pl.col("name").alias("api"),
+        pl.coalesce("external_id", "external_id_legacy").alias("call_external_id"),
+    ).filter(pl.col("correlation").is_not_null())
+    calls = _with_rank(traces, found).rename({"event_id": "launch_id", "start_ns": "launch_start_ns", "end_ns": "launch_end_ns"})
+    calls = calls.join(traces.activities.select(_LINK).unique(), on=_LINK, how="semi", maintain_order="left")
+    if calls.select(_LINK).is_duplicated().any():
+        launching = pl.col("api").cast(pl.String).str.contains("(?i)launch|memcpy|memset|enqueue|copy|fill")
+        calls = calls.sort(~launching, "launch_start_ns", "launch_id").unique(_LINK, keep="first", maintain_order=True)
+    return calls.drop("raw_dur_ns")
+
+
+def _with_rank(traces: TraceSet, calls: pl.DataFrame) -> pl.DataFrame:
+    """Give the calls of files that merge several ranks the rank of their process."""
+    first = pl.col("event_id").min().alias("first_id")
+    claims = traces.activities.group_by("part", "device", "process").agg(first)
+    hosts = calls.group_by("part", pl.col("process").cast(pl.String)).agg(first)
+    found = merged(claims, hosts)
+    if not found.parts:
+        return calls
+    ranks = found.rank_of(hosts).with_columns(pl.col("process").cast(calls.schema["process"]))
+    calls = calls.join(ranks, on=["part", "process"], how="left", maintain_order="left")
+    return calls.with_columns(rank=pl.coalesce("merged_rank", "rank")).drop("merged_rank")
+
+
+def _with_ops(traces: TraceSet, linked: pl.DataFrame) -> pl.DataFrame:
+    """Add the operator of each activity: op_id and op."""
+    external = pl.coalesce("external_id", "external_id_legacy").alias("external_id")
+    ops = ranges(traces, schema.OP_CATS, "process", "thread", "name", external)
+    around = innermost(linked.select("part", "process", "thread", at_ns="launch_start_ns"), ops)
+    numbered = ops.select("part", "external_id", row=pl.int_range(pl.len(), dtype=pl.UInt32)).filter(pl.col("external_id") > 0)
+    numbered = numbered.unique(["part", "external_id"], keep="first", maintain_order=True)
+    both = linked.select("part", "external_id", around=around).join(
+        numbered, on=["part", "external_id"], how="left", maintain_order="left"
+    )
+    contradicted = (pl.col("row") != pl.col("around")).sum().over("part") * 2 > (pl.col("row") == pl.col("around")).sum().over("part")
+    row = both.select(pl.coalesce("around", pl.when(~contradicted).then("row"))).to_series()
+    return linked.with_columns(op_id=ops["event_id"].gather(row), op=ops["name"].gather(row).cast(pl.String))

@@ -1,0 +1,69 @@
+"""Which range of a thread was innermost at a moment: exact for nested and for crossing ranges, with no loop over rows."""
+
+from __future__ import annotations
+
+import polars as pl
+
+THREAD = ("part", "process", "thread")
+"""What tells threads of a set apart."""
+
+
+def innermost(moments: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
+    """Return for each moment the range of its thread that began last among those that contain it.
+
+    A range contains its start and not its end. Of ranges that begin together the shorter is the inner one.
+
+    Args:
+        moments: part, process, thread, at_ns.
+        ranges: part, process, thread, start_ns, end_ns.
+
+    Returns:
+        Row numbers of `ranges` (u32), null where no range contains the moment.
+
+    Example:
+        >>> import polars as pl
+        >>> thread = {"part": 0, "process": "1", "thread": "1"}
+        >>> ranges = pl.DataFrame({**thread, "start_ns": [0, 10, 20], "end_ns": [100, 30, 25]})
+        >>> innermost(pl.DataFrame({**thread, "at_ns": [5, 22, 28, 30, 100]}), ranges).to_list()
+        [0, 2, 1, 0, None]
+    """
+    lanes = ranges.select(THREAD).unique().with_row_index("lane")
+    spans = (
+        ranges.lazy()
+        .with_row_index("row")
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .join(lanes.lazy(), on=THREAD, nulls_equal=True)
+        .sort("lane", "start_ns", "end_ns", "row", descending=[False, False, True, False])
+        .select("lane", "row", "start_ns", "end_ns")
+        .with_row_index("at")
+        .collect()
+    )
+    points = moments.with_row_index("moment").join(lanes, on=THREAD, how="left", nulls_equal=True, maintain_order="left")
+    found = points.select("moment", "lane", "at_ns").sort("at_ns").join_asof(
+        spans.select("lane", "at", "start_ns").sort("start_ns", "at"),
+        left_on="at_ns", right_on="start_ns", by="lane", check_sortedness=False,
+    )  # fmt: skip
+    found = _climb(found.select("moment", "at", time="at_ns"), spans.with_columns(outer=_outer(spans)))
+    return spans["row"].gather(found.sort("moment")["at"])
+
+
+def _outer(spans: pl.DataFrame) -> pl.Series:
+    """Return for each span of the sorted frame the one before it that contains its start and began last."""
+    same = pl.col("lane") == pl.col("lane").shift(1)
+    links = spans.select("start_ns", "end_ns", outer=pl.when(same).then(pl.col("at").shift(1)))
+    while True:
+        # A candidate that has ended hands over to its own candidate: nothing between the two can contain this start.
+        ended = links.select((pl.col("end_ns").gather(pl.col("outer")) <= pl.col("start_ns")).fill_null(value=False)).to_series()
+        if not ended.any():
+            return links["outer"]
+        links = links.with_columns(outer=pl.when(ended).then(pl.col("outer").gather(pl.col("outer"))).otherwise("outer"))
+
+
+def _climb(found: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Move each moment's `at` outwards until the span contains its `time`."""
+    ends, outer = spans["end_ns"], spans["outer"]
+    while True:
+        ended = (ends.gather(found["at"]) <= found["time"]).fill_null(value=False)
+        if not ended.any():
+            return found
+        found = found.with_columns(at=pl.when(ended).then(outer.gather(found["at"])).otherwise("at"))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Kind = Literal["folder", "trace", "parquet", "other", "unreadable"]
 """What a path holds."""
@@ -18,7 +20,7 @@ KIND_TEXT: dict[Kind, str] = {
     "folder": "folder",
     "trace": "trace",
     "parquet": "Parquet trace",
-    "other": "–",
+    "other": "other",
     "unreadable": "not readable",
 }
 """How a kind is written in a list."""
@@ -88,26 +90,10 @@ def kind_of(path: Path) -> Kind:
     return sniff(path) if os.access(path, os.R_OK) else "unreadable"
 
 
-def size_on_disk(paths: list[Path]) -> int:
-    """Return the bytes of files, and of the traces directly inside folders.
-
-    Args:
-        paths: files and folders; one that went away counts as nothing.
-    """
-    total = 0
-    for path in paths:
-        try:
-            files = [item for item in path.iterdir() if item.is_file()] if path.is_dir() else [path]
-            total += sum(file.stat().st_size for file in files)
-        except OSError:
-            continue
-    return total
-
-
 def named_paths(text: str) -> list[Path]:
     """Return the paths that a typed, pasted or dropped text names.
 
-    Quotes, backslashes before blanks, `~`, `$VARS` and `file://` addresses are understood, and a path with blanks that exists as it
+    Quotes, backslashes before blanks, `~`, `$VARS` and `file://` addresses are understood; a path with blanks that exists as it
     stands needs no quotes.
 
     Args:
@@ -119,13 +105,18 @@ def named_paths(text: str) -> list[Path]:
     text = text.strip()
     if not text:
         return []
-    whole = _expanded(text)
+    whole = expanded(text)
     if whole.exists():
         return [whole]
-    return [_expanded(word) for word in shlex.split(text)]
+    return [expanded(word) for word in shlex.split(text)]
 
 
-def _expanded(text: str) -> Path:
+def expanded(text: str) -> Path:
+    """Return the path of a text with `~`, `$VARS` and `file://` resolved.
+
+    Args:
+        text: one path, without quotes.
+    """
     if text.startswith("file://"):
         text = unquote(urlsplit(text).path)
     return Path(os.path.expandvars(text)).expanduser()
@@ -138,7 +129,7 @@ def completions(text: str) -> list[str]:
         text: the beginning of a path.
     """
     typed_folder, slash, beginning = text.rpartition("/")
-    folder = _expanded(typed_folder + slash) if slash else Path()
+    folder = expanded(typed_folder + slash) if slash else Path()
     found = []
     for entry in _quietly(folder):
         name = entry.name

@@ -7,7 +7,7 @@ import os
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from platformdirs import user_state_path
 
@@ -54,11 +54,12 @@ class RecentTraces:
         folder: where the list lies; None means `KINETOP_STATE_DIR`, else the platform's state folder.
     """
 
+    _said: ClassVar[set[str]] = set()
+
     def __init__(self, folder: Path | None = None) -> None:
         chosen = os.environ.get("KINETOP_STATE_DIR")
         self.path = (folder or (Path(chosen) if chosen else user_state_path("kinetop"))) / FILE_NAME
         self._problem: str | None = None
-        self._said = False
 
     def entries(self) -> list[RecentTrace]:
         """Return the entries, newest first; entries that make no sense are left out."""
@@ -86,10 +87,10 @@ class RecentTraces:
         self._write([entry for entry in self.entries() if entry.paths != paths])
 
     def problem(self) -> str | None:
-        """Return the first thing that went wrong, the first time it is asked for; None otherwise."""
-        if self._problem is None or self._said:
+        """Return what went wrong, unless this process was told the same before."""
+        if self._problem is None or self._problem in self._said:
             return None
-        self._said = True
+        self._said.add(self._problem)
         return self._problem
 
     def _meet(self, sentence: str) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import zstandard
 
 from kinetop.tui import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TRACE = json.dumps(
     {"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "name": "k", "ts": 1, "dur": 1}]}
@@ -99,10 +102,3 @@ def test_completions_keep_what_was_typed(tmp_path: Path, monkeypatch: pytest.Mon
     assert files.completions("~/run") == ["~/run_9.json", "~/run_10.json", "~/runs/"]
     assert files.completions("~/.r") == ["~/.run"]
     assert files.completions("~/nowhere/x") == []
-
-
-def test_size_on_disk(tmp_path: Path) -> None:
-    (tmp_path / "ranks").mkdir()
-    (tmp_path / "ranks" / "0.json").write_bytes(b"12345")
-    (tmp_path / "one.json").write_bytes(b"123")
-    assert files.size_on_disk([tmp_path / "ranks", tmp_path / "one.json", tmp_path / "gone"]) == 8

@@ -45,7 +45,7 @@ class PathField(Input):
     def action_complete(self) -> None:
         """Go on as far as there is one way; with nothing to add, go to the next pane."""
         texts = completions(self.value)
-        common = os.path.commonprefix(texts)
+        common = os.path.commonprefix(texts)  # noqa: RUF071 (letters are what a shell completes)
         if not texts or texts == [self.value]:
             self.screen.focus_next()
         elif len(common) > len(self.value):

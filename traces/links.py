@@ -78,7 +78,8 @@ def launch_notices(traces: TraceSet) -> tuple[Notice, ...]:
     kinds = traces.activities.join(early, on=["part", "event_id"], how="semi")["kind"]
     noun = "kernel" if (kinds == "kernel").all() else "GPU event"
     start, its = ("starts", "its") if early.height == 1 else ("start", "their")
-    said = f"{early.height} of {counted(linked, noun)} {start} before {its} launch (worst {grouped(worst)} us); {"both" if linked == 2 else "all"} stay linked"
+    stay = "both stay" if linked == 2 else "all stay"
+    said = f"{early.height} of {counted(linked, noun)} {start} before {its} launch (worst {grouped(worst)} us); {stay} linked"
     return (Notice("starts-before-launch", early.height, said),)
 
 

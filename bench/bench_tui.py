@@ -1,0 +1,123 @@
+"""The terminal view through a pty: time to the first frame, time from a key to its redraw, and bytes written for it."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import tempfile
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+from measure import ROOT, keep
+
+QUIET_S = 0.25
+KEYS = {
+    "cursor down": b"\x1b[B",
+    "page down": b"\x1b[6~",
+    "sort": b"s",
+    "filter: open": b"/",
+    "filter: type g": b"g",
+    "filter: type e": b"e",
+    "filter: type m": b"m",
+}
+REPEATS = {"cursor down": 40, "page down": 10}
+
+
+class Terminal:
+    """kinetop in a pty of 140 by 40."""
+
+    def __init__(self, trace: Path, cache: Path) -> None:
+        self.begin = time.perf_counter()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            env = {
+                **os.environ,
+                "KINETOP_CACHE_DIR": str(cache),
+                "PYTHONPATH": "src",
+                "TERM": "xterm-256color",
+                "COLORTERM": "truecolor",
+            }
+            os.execve(sys.executable, [sys.executable, "-m", "kinetop", str(trace)], env)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+
+    def read_until_quiet(self, wait_s: float, quiet_s: float = QUIET_S) -> tuple[float, float, bytes]:
+        """Return when the first and the last bytes came (perf_counter; nan when none), and the bytes."""
+        first = last = float("nan")
+        text, patience = b"", wait_s
+        while select.select([self.fd], [], [], patience)[0]:
+            try:
+                more = os.read(self.fd, 65_536)
+            except OSError:
+                break  # the program ended
+            last = time.perf_counter()
+            first = first if text else last
+            text, patience = text + more, quiet_s
+        return first, last, text
+
+    def press(self, key: bytes) -> tuple[float, int]:
+        """Press a key; returns the milliseconds until its redraw was complete and the bytes written."""
+        begin = time.perf_counter()
+        os.write(self.fd, key)
+        _, last, text = self.read_until_quiet(2.0)
+        return (last - begin) * 1000, len(text)
+
+    def close(self) -> None:
+        """End the program."""
+        os.kill(self.pid, signal.SIGTERM)
+        os.close(self.fd)
+        os.waitpid(self.pid, 0)
+
+
+def measure(events: int, folder: Path) -> list[dict[str, Any]]:
+    """Open a trace of this size from the cache and press keys in its kernel table."""
+    import kinetop
+    from kinetop.traces.synthetic import Plan, write
+
+    os.environ["KINETOP_CACHE_DIR"] = str(folder / "cache")
+    file = write(Plan(ranks=1, events=events), folder)[0]
+    kinetop.open(file.path)
+    terminal = Terminal(file.path, folder / "cache")
+    first, last, _ = terminal.read_until_quiet(30.0, quiet_s=1.5)
+    rows = [
+        {"what": "first bytes on the screen", "ms": round((first - terminal.begin) * 1000, 1)},
+        {"what": "overview complete", "ms": round((last - terminal.begin) * 1000, 1)},
+    ]
+    idle = len(terminal.read_until_quiet(2.0)[2])
+    rows.append({"what": "written in 2 s of doing nothing", "bytes": idle})
+    terminal.press(b"2")
+    for what, key in KEYS.items():
+        presses = sorted(terminal.press(key) for _ in range(REPEATS.get(what, 1)))
+        middle, worst = presses[len(presses) // 2], presses[-1]
+        sizes = sorted(size for _, size in presses)
+        rows.append({"what": what, "ms": round(middle[0], 1), "worst_ms": round(worst[0], 1), "bytes": sizes[len(sizes) // 2]})
+    terminal.close()
+    rows = [{"events": file.figures.events, **row} for row in rows]
+    for row in rows:
+        print(row)
+    return rows
+
+
+def main() -> None:
+    """Measure and keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, nargs="+", default=[1_000_000, 2_000_000])
+    args = parser.parse_args()
+    sys.path.insert(0, str(ROOT / "src"))
+    rows = []
+    for events in args.events:
+        with tempfile.TemporaryDirectory() as folder:
+            rows += measure(events, Path(folder))
+    keep("tui", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,8 @@ from math import isfinite
 
 from textual.content import Content
 
-SPARKS = "▁▂▃▄▅▆▇█"
+SPARKS = "▁▂▃▄▅▆▇"
+"""Never the full block: lines one below the other stay apart."""
 EIGHTHS = " ▏▎▍▌▋▊▉"
 FILLS = {"compute": "█", "comm": "▓", "memory": "▒", "idle": "·"}
 """Fill of each class: told apart without colour as well."""

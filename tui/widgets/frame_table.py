@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -137,23 +138,12 @@ class FrameTable(ScrollView, can_focus=True):
         self._request += 1
         self._settle(kept)
         if self._chosen:
-            self.sort_by(self.sort_column, descending=self.descending)
+            self._sort(kept)
 
     def sort_by(self, column: str, *, descending: bool) -> None:
         """Sort the rows by a column; many rows are sorted in a thread and change place when that is done."""
-        if self.frame is None:
-            return
         self.sort_column, self.descending, self._chosen = column, descending, True
-        self._request += 1
-        request, values = self._request, self.frame[column]
-
-        def order() -> None:
-            self.post_message(self.Ordered(request, _order(values, descending)))
-
-        if self.frame.height > THREAD_ROWS:
-            self.run_worker(order, thread=True, exclusive=True, group="sort")
-        else:
-            self._take_order(_order(values, descending))
+        self._sort(None)
 
     def find(self, matches: pl.Series, step: int) -> bool:
         """Move the cursor to the next (`step` 1) or previous (-1) row that is true in `matches` (in the frame's own order)."""
@@ -338,20 +328,35 @@ class FrameTable(ScrollView, can_focus=True):
         column = next(column for column in self.columns if column.name == name)
         self.sort_by(name, descending=column.unit not in {"text", "id"})
 
+    def _sort(self, kept: Any) -> None:
+        if self.frame is None:
+            return
+        self._request += 1
+        request, values, descending = self._request, self.frame[self.sort_column], self.descending
+        if self.frame.height > THREAD_ROWS:
+            work = partial(self._sort_in_thread, request, values, descending)
+            self.run_worker(work, thread=True, exclusive=True, group="sort")
+        else:
+            self._take_order(_order(values, descending), kept)
+
+    def _sort_in_thread(self, request: int, values: pl.Series, descending: bool) -> None:  # noqa: FBT001
+        self.post_message(self.Ordered(request, _order(values, descending)))
+
     def on_frame_table_ordered(self, message: FrameTable.Ordered) -> None:
         """Take the order that a thread made, unless the frame or the sort changed meanwhile."""
         if message.request == self._request:
-            self._take_order(message.order)
+            self._take_order(message.order, None)
 
-    def _take_order(self, order: pl.Series) -> None:
+    def _take_order(self, order: pl.Series, kept: Any) -> None:
         self._order = order
-        self._settle(None)
+        self._settle(kept)
 
     def _settle(self, kept: Any) -> None:
         """Start again at the top, or at the row that was under the cursor before."""
         at = 0
         if kept is not None and self.frame is not None and self.columns and self.frame.height <= THREAD_ROWS:
             keys = self.frame[self.columns[0].name]
+            keys = keys if self._order is None else keys[self._order]
             hits = (keys.cast(str) == str(kept)).arg_true()
             at = int(hits[0]) if hits.len() else 0
         self.virtual_size = Size(self.size.width, self.rows + 1)
@@ -370,7 +375,7 @@ class FrameTable(ScrollView, can_focus=True):
         self.refresh()
 
 
-def _order(values: pl.Series, descending: bool) -> pl.Series:
+def _order(values: pl.Series, descending: bool) -> pl.Series:  # noqa: FBT001
     """Return the permutation that sorts a column, nulls last; texts without regard to case."""
     import polars as pl
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 
+Entry = tuple[str, str, str, str]
+"""Key, label, action, style."""
+
+
 class TitleLine(Widget):
     """What is open, which view, its scope and filter; to the right how much of it is shown."""
 
@@ -48,29 +52,33 @@ class KeyLine(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """Put views and keys on one line."""
-        entries = [*self._views(), *self._keys()]
-        line = Content("")
-        for key, label, action, style in entries:
-            entry = Content.assemble(" ", (key, "bold $accent"), " ", (label, style), " ")
-            if line.cell_length + entry.cell_length <= self.size.width:
-                line = line.append(entry.stylize(f"@click={action}"))
-        return line
+        """Put views and keys on one line; the keys that apply everywhere stand last and never leave."""
+        here, everywhere = self._keys()
+        tail = Content("").join([_entry(*entry) for entry in everywhere])
+        line, room = Content(""), self.size.width - tail.cell_length
+        for entry in (*self._views(), *here):
+            text = _entry(*entry)
+            if line.cell_length + text.cell_length <= room:
+                line = line.append(text)
+        return line.append(tail)
 
-    def _views(self) -> list[tuple[str, str, str, str]]:
+    def _views(self) -> list[Entry]:
         names = getattr(self.app, "views", ())
         current = self.app.current_mode
         if current not in names:
             return []
-        return [
-            (str(at), name, f"app.view({at})", "bold underline" if name == current else "") for at, name in enumerate(names[:9], start=1)
-        ]
+        return [(str(n), name, f"app.view({n})", "bold underline" if name == current else "") for n, name in enumerate(names[:9], start=1)]
 
-    def _keys(self) -> list[tuple[str, str, str, str]]:
-        found: dict[str, tuple[str, str, str, str]] = {}
+    def _keys(self) -> tuple[list[Entry], list[Entry]]:
+        """Keys of the view and of what has the focus, and keys of the app."""
+        found: dict[str, tuple[bool, Entry]] = {}
         for active in self.screen.active_bindings.values():
             binding = active.binding
             if binding.show and active.enabled and binding.action not in found:
-                key = self.app.get_key_display(binding)
-                found[binding.action] = (key, binding.description, f"app.press('{binding.key}')", "$text-muted")
-        return list(found.values())
+                entry = (self.app.get_key_display(binding), binding.description, f"app.press('{binding.key}')", "$text-muted")
+                found[binding.action] = (active.node is self.app, entry)
+        return [entry for app, entry in found.values() if not app], [entry for app, entry in found.values() if app]
+
+
+def _entry(key: str, label: str, action: str, style: str) -> Content:
+    return Content.assemble(" ", (key, "bold $accent"), " ", (label, style), " ").stylize(f"@click={action}")

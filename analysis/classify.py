@@ -137,7 +137,11 @@ def _decided(names: pl.DataFrame) -> pl.DataFrame:
         schema={"rule": pl.String, "class": pl.String, "family": pl.String, "implementation": pl.String},
         orient="row",
     ).unique("rule", keep="first")
-    return names.with_columns(rule=pl.coalesce(*by_kind, *by_rule)).join(table, on="rule", how="left").select(*names.columns, *CLASS_COLUMNS)
+    return (
+        names.with_columns(rule=pl.coalesce(*by_kind, *by_rule))
+        .join(table, on="rule", how="left")
+        .select(*names.columns, *CLASS_COLUMNS)
+    )
 
 
 _OWN_FILE = Path(__file__).parent / "rules" / "kernels.toml"
@@ -169,10 +173,18 @@ def _rule(entry: dict[str, Any], number: int, path: Path) -> Rule:
     if "pattern" not in entry and "collective" not in entry:
         raise RulesError(f"{where} has neither a pattern nor a collective, so it could never fire.")
     made = Rule(
-        entry["id"], entry["class"], entry["family"], entry.get("implementation"), entry.get("pattern"), entry.get("collective"), str(path)
+        entry["id"],
+        entry["class"],
+        entry["family"],
+        entry.get("implementation"),
+        entry.get("pattern"),
+        entry.get("collective"),
+        str(path),
     )
     try:
         pl.DataFrame({"name": [""], "collective": [""]}).select(made.condition)
     except pl.exceptions.ComputeError as error:
-        raise RulesError(f"{where} ({made.id}) has a pattern that is no regular expression: {' '.join(str(error).split())}.") from error
+        raise RulesError(
+            f"{where} ({made.id}) has a pattern that is no regular expression: {' '.join(str(error).split())}."
+        ) from error
     return made

@@ -51,7 +51,9 @@ def sweep(sets: Mapping[str, pl.DataFrame], keys: Sequence[str] = ()) -> pl.Data
         [(0, 4, 1, 0), (4, 10, 1, 1), (10, 12, 0, 1)]
     """
     edges = [
-        frame.select(*keys, pl.col(column).alias("start_ns"), *(pl.lit(step if n == name else 0, pl.Int32).alias(n) for n in sets))
+        frame.select(
+            *keys, pl.col(column).alias("start_ns"), *(pl.lit(step if n == name else 0, pl.Int32).alias(n) for n in sets)
+        )
         for name, frame in ((name, _measurable(frame, keys)) for name, frame in sets.items())
         for column, step in (("start_ns", 1), ("end_ns", -1))
     ]

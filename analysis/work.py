@@ -25,7 +25,6 @@ DEVICE = ("part", "rank", "device")
 
 _NS = {"": 1_000, "ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s)?", re.IGNORECASE)
-_LAUNCH_COLUMNS = {"op": pl.String(), "api": pl.String(), "thread": pl.String(), "delay_ns": pl.Int64()}
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,11 @@ def _named(what: str, numbers: list[int]) -> str:
 
 def _windows(activities: pl.DataFrame, trace: TraceSet, window: str | None) -> pl.DataFrame:
     """Return the window of each device that has work."""
-    spans = activities.group_by(*DEVICE).agg(window_start_ns=pl.col("start_ns").min(), window_end_ns=pl.col("end_ns").max()).sort(*DEVICE)
+    spans = (
+        activities.group_by(*DEVICE)
+        .agg(window_start_ns=pl.col("start_ns").min(), window_end_ns=pl.col("end_ns").max())
+        .sort(*DEVICE)
+    )
     if window is None or window == "gpu":
         return spans
     if window == "trace":
@@ -218,11 +221,12 @@ def _cut(activities: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 def _filtered(gpu: pl.DataFrame, trace: TraceSet, where: str) -> pl.DataFrame:
     """Keep what the filter names; columns that cost a join are made only when it names them."""
-    schema = {**gpu.schema, **_LAUNCH_COLUMNS, "step": pl.Int64()}
+    launch = {"op": pl.String(), "api": pl.String(), "thread": pl.String(), "delay_ns": pl.Int64()}
+    schema = {**gpu.schema, **launch, "step": pl.Int64()}
     keep = predicate(where, schema, origin_ns=origin_ns(trace))
     used = set(keep.meta.root_names())
     rows = gpu
-    if launched := sorted(used & set(_LAUNCH_COLUMNS)):
+    if launched := sorted(used & set(launch)):
         extra = trace.launches.select("part", "event_id", *launched)
         rows = rows.join(extra, on=["part", "event_id"], how="left", maintain_order="left")
     if "step" in used:

@@ -71,7 +71,9 @@ def test_sweep_counts_what_covers_each_nanosecond(a: list, b: list) -> None:
                 pair = counted.setdefault((*r[:2], t), (0, 0))
                 counted[*r[:2], t] = (pair[0] + (side == 0), pair[1] + (side == 1))
     made = {
-        (d, s, t): (na, nb) for d, s, start, end, na, nb in intervals.sweep({"a": frame(a), "b": frame(b)}, KEYS).iter_rows() for t in range(start, end)
+        (d, s, t): (na, nb)
+        for d, s, start, end, na, nb in intervals.sweep({"a": frame(a), "b": frame(b)}, KEYS).iter_rows()
+        for t in range(start, end)
     }
     assert made == counted
 

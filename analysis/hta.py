@@ -1,0 +1,139 @@
+"""HolisticTraceAnalysis' figures by its own choices, so that a user can reconcile the two tools.
+
+Follows version 0.5.0: a row is GPU work when its args carry a `stream` (so waits and Triton operators with a stream count);
+classes come from the name; with two or more profiler steps the last one is dropped, together with all GPU work that has no
+launch record; and where timestamps have a fraction, starts are rounded up and ends down to whole microseconds, which
+shortens each row by 0 to 2 us and turns short ones negative. `rounded=False` leaves that last choice out, as HTA does with
+`HTA_DISABLE_NS_ROUNDING=1`.
+
+Against stored outputs of HTA on 25 public traces, every trace for which HTA prints a breakdown agrees, with rounding and
+without (tests/analysis/test_hta.py). Kinetop's own figures are the same as these only where all of this has no effect:
+whole-microsecond traces with no sync or Triton rows, before the last step is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from kinetop.traces.extent import zero_ns
+
+from . import intervals
+from .question import Column
+
+if TYPE_CHECKING:
+    from kinetop.traces.trace import Trace
+
+    from .work import Work
+
+COLUMNS = (
+    Column("rank", "id", "rank of the process", priority=0),
+    Column("kernel_time_us", "us", "from the first start to the last end of a row with a stream", priority=1),
+    Column("idle_time_us", "us", "kernel time - time in which any such row runs", priority=1),
+    Column("compute_time_us", "us", "time in which a row runs that HTA takes for computation", priority=1),
+    Column(
+        "non_compute_time_us",
+        "us",
+        "kernel time - compute time - idle time; below zero where rounding makes HTA stop",
+        priority=1,
+    ),
+    Column("idle_time_pct", "pct", "idle time / kernel time", priority=2),
+    Column("compute_time_pct", "pct", "compute time / kernel time", priority=2),
+    Column("non_compute_time_pct", "pct", "non-compute time / kernel time", priority=2),
+    Column(
+        "overlap_pct",
+        "pct",
+        "communication time with computation beside it / communication time; null without communication",
+        priority=1,
+    ),
+)
+"""Columns of the table."""
+
+_COMM = r"^nccl.*Kernel"
+_NOT_COMPUTE = r"^nccl.*Kernel|^.*Memcpy|^Memset|^.*Sync|^dma"
+
+
+def temporal(work: Work, *, rounded: bool = True) -> pl.DataFrame:
+    """Return HTA's temporal breakdown and overlap of each trace; window, step, device and filter do not narrow it.
+
+    Args:
+        work: the work in scope; its `rank` is honoured.
+        rounded: round to whole microseconds as HTA does.
+
+    Returns:
+        One row per trace with GPU rows: `COLUMNS`, times in microseconds.
+
+    Example:
+        >>> import kinetop
+        >>> from kinetop.analysis.work import scoped
+        >>> work = scoped(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False))
+        >>> temporal(work).select("kernel_time_us", "idle_time_us", "overlap_pct").row(0)
+        (130.0, 20.0, 62.5)
+    """
+    rank = work.scope.rank
+    rows = [found for one in work.trace.traces if rank in (None, one.rank) and (found := _one(one, rounded=rounded))]
+    schema = {column.name: pl.Int32() if column.name == "rank" else pl.Float64() for column in COLUMNS}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _one(trace: Trace, *, rounded: bool) -> tuple[float | None, ...] | None:
+    """Compute the row of one trace."""
+    rows = _in_microseconds(_kept(trace), zero_ns(trace), rounded=rounded)
+    if rows.is_empty():
+        return None
+    compute_rows, comm_rows = (
+        rows.filter(~pl.col("name").str.contains(_NOT_COMPUTE)),
+        rows.filter(pl.col("name").str.contains(_COMM)),
+    )
+    busy, compute, comm = _merged(rows), _merged(compute_rows), _merged(comm_rows)
+    span = busy["end_ns"][-1] - busy["start_ns"][0]
+    idle, computing, communicating = span - _length(busy), _length(compute), _length(comm)
+    rest = span - idle - computing
+    percent = [round(100 * value / span, 2) if span else None for value in (idle, computing, rest)]
+    overlap = round(100 * _length(intervals.intersect(comm, compute)) / communicating, 2) if communicating else None
+    return trace.rank, span / 1000, idle / 1000, computing / 1000, rest / 1000, *percent, overlap
+
+
+def _kept(trace: Trace) -> pl.DataFrame:
+    """Rows that carry a stream, less the last profiler step."""
+    text = {name: pl.col(name).cast(pl.String) for name in ("name", "cat")}
+    rows = trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat").is_not_null(), text["cat"] != "Trace").select(
+        "ts_ns", "dur_ns", pl.col("stream").fill_null(-1), pl.col("correlation").fill_null(-1), name=text["name"]
+    )
+    gpu, cpu = rows.filter(pl.col("stream") != -1), rows.filter(pl.col("stream") == -1)
+    marks = (
+        cpu.filter(pl.col("name").str.starts_with("ProfilerStep"))
+        .select(pl.col("name").n_unique(), last=pl.col("ts_ns").max())
+        .collect()
+    )
+    if marks["name"].item() < 2:
+        return gpu.collect()
+    return gpu.join(cpu.filter(pl.col("ts_ns") < marks["last"].item()), on="correlation", how="semi").collect()
+
+
+def _in_microseconds(rows: pl.DataFrame, zero: int, *, rounded: bool) -> pl.DataFrame:
+    """Return start_ns and end_ns, rounded inwards to whole microseconds where the timestamps have a fraction.
+
+    HTA reads timestamps as float64 before it rounds, so this must too: epoch microseconds then have steps of 0.25.
+    """
+    start, end = pl.col("ts_ns") - zero, pl.col("ts_ns") - zero + pl.col("dur_ns")
+    whole = rows.select((start % 1000 == 0).all()).item()
+    if rounded and not whole:
+        begin_us = start // 1000 + (start % 1000) / 1000
+        end_us = begin_us + pl.col("dur_ns") / 1000
+        start, end = (begin_us.ceil().cast(pl.Int64) * 1000, end_us.floor().cast(pl.Int64) * 1000)
+    return rows.select("name", start_ns=start, end_ns=end)
+
+
+def _merged(rows: pl.DataFrame) -> pl.DataFrame:
+    """Merge intervals as HTA does: negative ones stay, and count as negative time."""
+    ordered = rows.sort("start_ns", maintain_order=True)
+    begins = (pl.col("start_ns") > pl.col("end_ns").shift(1).cum_max()).fill_null(value=False).cum_sum().alias("piece")
+    return (
+        ordered.with_columns(begins).group_by("piece", maintain_order=True).agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    )
+
+
+def _length(pieces: pl.DataFrame) -> int:
+    return int(pieces.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item())

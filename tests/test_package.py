@@ -71,6 +71,11 @@ def test_rooms_are_linked_and_not_copied() -> None:
         assert os.fspath(link.readlink()) == f"../../{room}"
 
 
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {path.parent for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    assert not [str(folder) for folder in folders if not (folder / "__init__.py").is_file()]
+
+
 @pytest.mark.parametrize("target", ["wheel", "sdist"])
 def test_all_that_belongs_is_packed(project: dict[str, Any], target: str) -> None:
     listed = set(project["tool"]["hatch"]["build"]["targets"][target]["only-include"])

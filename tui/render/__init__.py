@@ -1,0 +1,1 @@
+"""Values to text and strips, without a terminal."""

@@ -98,11 +98,11 @@ def keys_page() -> str:
         "",
         MADE,
         "",
-        "`?` lists every command with its key, `F1` explains the view at hand. Keys can be changed by their id.",
+        "`?` lists every command with its key, `F1` explains the view at hand.",
     ]
     for group in [*GROUPS, *sorted(set(groups) - set(GROUPS))]:
         if group in groups:
-            rows = [(_shown(binding), binding.tooltip or binding.description) for binding in groups[group].values()]
+            rows = [(_shown(binding), _sentence(binding.tooltip or binding.description)) for binding in groups[group].values()]
             lines += ["", f"## {GROUPS.get(group, f'In {group}')}", "", *_rows(("key", "does"), rows)]
     return "\n".join(lines) + "\n"
 
@@ -116,6 +116,10 @@ def _bindings() -> Iterator[Binding]:
         for _, holder in getmembers(import_module(module.name), isclass):
             if holder.__module__ == module.name:
                 yield from (entry for entry in vars(holder).get("BINDINGS", ()) if isinstance(entry, Binding))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _shown(binding: Binding) -> str:

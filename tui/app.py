@@ -34,6 +34,8 @@ SCREENS = {"overview": "OverviewScreen", "kernels": "KernelsScreen", "idle": "Id
 TWINS = frozenset({"summary"})
 """Questions that a view of another name shows."""
 PROGRESS_S = 0.1
+BETWEEN = "between"
+"""An empty mode, shown for the moment in which the screen of a mode is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class KinetopApp(App[int]):
 
     TITLE = "kinetop"
     CSS_PATH = "app.tcss"
+    MODES: ClassVar[dict[str, Any]] = {BETWEEN: Screen}
     COMMAND_PALETTE_BINDING = "question_mark"
     COMMAND_PALETTE_DISPLAY = "?"
     COMMANDS: ClassVar[set[Any]] = {Commands}
@@ -218,8 +221,7 @@ class KinetopApp(App[int]):
     def _start_mode(self, name: str, make: Callable[[], Screen[Any]]) -> None:
         """Show a fresh screen as the mode `name`."""
         if name == self.current_mode:
-            self.switch_screen(make())
-            return
+            self.switch_mode(BETWEEN)  # a mode in front can be neither replaced nor removed
         self._forget(name)
         self._made.add(name)
         self.add_mode(name, make)

@@ -45,9 +45,8 @@ class Recorder(KinetopApp):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, hazards: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, hazards: Path) -> Path:
     """A folder with two traces, other JSON, a rank folder and a file of a hostile name."""
-    monkeypatch.setenv("KINETOP_STATE_DIR", str(tmp_path / "state"))
     root = tmp_path / "runs"
     (root / "ranks").mkdir(parents=True)
     for name in ("a.json", "b.json", f"ranks/{HOSTILE}", HOSTILE):
@@ -178,7 +177,6 @@ async def test_a_folder_that_cannot_be_read_is_said(folder: Path) -> None:
 
 async def test_a_broken_recent_list_is_said_and_home_works(folder: Path) -> None:
     path = RecentTraces().path
-    path.parent.mkdir()
     path.write_text("{broken")
     app = Recorder(folder)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Markdown, Static
 
-from ..format import cell, clean
+from ..format import clean, plural
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,9 @@ class Page(ModalScreen[None]):
         align: center middle;
         #page { width: 92%; max-width: 110; height: 90%; border: round $accent; border-title-color: $text; padding: 0 1; }
         Markdown { padding: 0; margin: 0; }
-        MarkdownTable { width: 100%; }
+        MarkdownHeader { margin: 0; padding: 0; content-align: left middle; color: $accent; text-style: bold; }
+        MarkdownTableContent { grid-gutter: 0 1; keyline: none; & > .cell, & > .header { padding: 0; } }
+        .message { margin: 0 0 1 2; height: auto; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -107,16 +109,17 @@ class NoticesScreen(Page):
         if not self.notices:
             yield Static(Content("Nothing was repaired, dropped or noticed."))
         for notice in sorted(self.notices, key=lambda notice: notice.level != "warning"):
-            yield Static(notice_text(notice))
+            yield Static(headline(notice))
+            yield Static(Content(clean(notice.message)), classes="message")
 
 
-def notice_text(notice: Notice) -> Content:
-    """Return a notice as a headline and its sentence.
+def headline(notice: Notice) -> Content:
+    """Return what a notice is about: its code, how often, where first.
 
     Args:
         notice: a finding of the import.
     """
     mark, style = ("⚠", "bold $text-warning") if notice.level == "warning" else ("·", "bold")
     at = f"   first at byte {notice.offset:,}" if notice.offset is not None else ""
-    head = f"{clean(notice.code)}, {cell(notice.count, 'count')} times"
-    return Content.assemble((f"{mark} ", style), (head, style), (at, "$text-muted"), "\n  ", clean(notice.message), "\n")
+    head = f"{clean(notice.code)}, {plural(notice.count, 'time')}"
+    return Content.assemble((f"{mark} ", style), (head, style), (at, "$text-muted"))

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from .trace import TraceSet
 
 _THREAD = ("part", "process", "thread")
-_FOUND = {"part": pl.Int32, "event_id": pl.UInt64, "end_id": pl.UInt64, "end_ns": pl.Int64}
 LONGEST_NS = 4 * 10**18
 """No duration is taken for longer, so that a start plus a duration stays a 64-bit number."""
 
@@ -64,7 +63,7 @@ def pairs(events: pl.LazyFrame) -> Pairs:
         .collect()
     )
     if marks.is_empty():
-        return Pairs(pl.DataFrame(schema=_FOUND))
+        return Pairs(pl.DataFrame(schema={"part": pl.Int32, "event_id": pl.UInt64, "end_id": pl.UInt64, "end_ns": pl.Int64}))
     marks = marks.with_columns(
         lane=pl.struct(*_THREAD).rank("dense"), name=pl.when(pl.col("name") != "").then("name"), part=pl.col("part").cast(pl.Int32)
     )
@@ -72,7 +71,7 @@ def pairs(events: pl.LazyFrame) -> Pairs:
     crossed = found.filter(pl.col("end_name").is_not_null() & pl.col("end_name").ne_missing(pl.col("name")))["lane"].unique().implode()
     found = pl.concat([found.filter(~pl.col("lane").is_in(crossed)), _by_name(marks.filter(pl.col("lane").is_in(crossed)))])
     begins = int(marks["begin"].sum())
-    return Pairs(found.select(*_FOUND), marks.height - begins - found.height, begins - found.height)
+    return Pairs(found.select("part", "event_id", "end_id", "end_ns"), marks.height - begins - found.height, begins - found.height)
 
 
 def _by_name(marks: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,143 @@
+"""Read-only SQL over a trace: its events, its GPU work and the tables of every question.
+
+DuckDB runs it. Polars' SQLContext would do without a second engine, but its SQL can read any file (`read_csv(…)`), knows no
+recursive queries, and cannot be locked; DuckDB's file access is switched off before the user's text is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kinetop.traces.errors import CancelledError, FilterError
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+    from kinetop.traces.trace import TraceSet
+
+TABLES: dict[str, str] = {
+    "events": "every event of the traces, columns of the event table plus `part`",
+    "activities": "GPU work, cleaned, with class, family and rule; `gpu` is the same",
+    "gpu": "the same as `activities`",
+    "launches": "the launch call and the operator of each activity",
+}
+"""Tables beside those of the questions."""
+
+
+def query(trace: TraceSet, sql: str) -> pl.DataFrame:
+    """Return the answer to a SELECT.
+
+    Args:
+        trace: the opened set.
+        sql: one SELECT over `TABLES` and the questions' tables; DuckDB's dialect.
+
+    Raises:
+        FilterError: it is not one SELECT, or cannot be run; the position says where, as far as it is known.
+        CancelledError: the user stopped it.
+
+    Example:
+        >>> import kinetop
+        >>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
+        >>> query(trace, "select kind, count(*) as rows from gpu group by kind order by rows").rows()
+        [('memcpy', 1), ('kernel', 5)]
+    """
+    import duckdb
+    import polars as pl
+
+    try:
+        with _locked(trace) as connection:
+            _check(connection, sql)
+            _add_tables(connection, trace, _named(sql))
+            return pl.DataFrame(connection.sql(sql).to_arrow_table())
+    except duckdb.InterruptException as error:
+        raise CancelledError("the query was stopped") from error
+    except duckdb.Error as error:
+        raise _refusal(error) from error
+
+
+def tables() -> dict[str, str]:
+    """Return the tables that a query may name, each with what it holds."""
+    return {
+        **TABLES,
+        **{name: f"table of the question `{owner}`" for name, owner in _question_tables().items() if name not in TABLES},
+    }
+
+
+def _locked(trace: TraceSet) -> duckdb.DuckDBPyConnection:
+    """Return a connection that can read the traces' own Parquet files and nothing else, for good."""
+    import duckdb
+
+    connection = duckdb.connect(":memory:")
+    allowed = ", ".join(_text(str(one.parquet)) for one in trace.traces)
+    connection.execute(
+        f"set allowed_paths = [{allowed}]; set temp_directory = ''; set python_enable_replacements = false; "
+        "set autoinstall_known_extensions = false; set autoload_known_extensions = false; "
+        "set enable_external_access = false; set lock_configuration = true"
+    )
+    return connection
+
+
+def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    import duckdb
+
+    statements = connection.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise FilterError("the SQL is one SELECT; nothing else is run", 0)
+
+
+def _named(sql: str) -> set[str]:
+    """Return the tables that a query may mean: every word in it that is a table, since only those are computed."""
+    words = {word.casefold() for word in re.findall(r"\w+", sql)}
+    return words & set(tables()) | ({"events"} if "show" in words else set())
+
+
+def _add_tables(connection: duckdb.DuckDBPyConnection, trace: TraceSet, wanted: set[str]) -> None:
+    from .question import all_questions
+    from .work import scoped
+
+    if "events" in wanted:
+        parts = [
+            f"select * replace ({one.rank}::integer as rank), {part}::integer as part from read_parquet({_text(str(one.parquet))})"
+            for part, one in enumerate(trace.traces)
+        ]
+        connection.execute(f"create view events as {' union all by name '.join(parts)}")
+    frames = {}
+    if {"gpu", "activities"} & wanted:
+        frames["gpu"] = frames["activities"] = scoped(trace).gpu
+    if "launches" in wanted:
+        frames["launches"] = trace.launches
+    owners = {owner for name, owner in _question_tables().items() if name in wanted and name not in TABLES}
+    for owner in sorted(owners):
+        answered = all_questions()[owner].ask(trace).tables
+        frames |= {name: frame for name, frame in answered.items() if name in wanted}
+    for name, frame in frames.items():
+        connection.register(name, frame.to_arrow())
+
+
+def _question_tables() -> dict[str, str]:
+    """Return the questions' tables, each with the question it belongs to; the first to use a name keeps it."""
+    from .question import all_questions
+
+    found: dict[str, str] = {}
+    for owner, question in all_questions().items():
+        for table in question.tables:
+            found.setdefault(table.name, owner)
+    return found
+
+
+def _refusal(error: Exception) -> FilterError:
+    """Return DuckDB's error as a sentence, with the place its caret points at."""
+    said, _, drawing = str(error).partition("\n\nLINE ")
+    sentence = " ".join(line.strip() for line in said.splitlines() if line.strip())
+    if "file system operations are disabled" in sentence or "cannot access" in sentence.casefold():
+        sentence = "the SQL may not read or write files"
+    lines = drawing.splitlines()
+    if len(lines) < 2 or "^" not in lines[1] or not lines[0].startswith("1: "):
+        return FilterError(sentence)
+    return FilterError(sentence, max(0, lines[1].index("^") - len("LINE 1: ")))
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"

@@ -1,0 +1,138 @@
+"""`kinetop`: the written commands, and one for every declared question.
+
+Nothing heavy is imported before a command runs; `kinetop --help` reads only the questions' declarations.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from kinetop import __version__
+from kinetop.traces.errors import CancelledError, FilterError, TraceError
+
+from . import lazy
+from .talk import say
+
+if TYPE_CHECKING:
+    from kinetop.analysis.question import Question
+
+EXIT_USAGE = 2
+EXIT_UNREADABLE = 3
+EXIT_CANCELLED = 130
+
+_ROOT_OPTIONS = frozenset({"--help", "-h", "--version", "--install-completion", "--show-completion"})
+
+
+class Commands(TyperGroup):
+    """The commands; a path in a command's place is opened."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names in the order of the help text: `open`, the questions, the rest."""
+        written = super().list_commands(ctx)
+        return [*written[:1], *_questions(), *written[1:]]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a written command, or make the one of a declared question."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or not cmd_name.isidentifier():
+            return found
+        question = _questions().get(cmd_name)
+        if question is None:
+            return None
+        from .commands.ask import command
+
+        return command(question)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `open` where its name was left out."""
+        if not ctx.resilient_parsing and (not args or (args[0] not in _ROOT_OPTIONS and self._opens(args[0]))):
+            args = ["open", *args]
+        return super().parse_args(ctx, args)
+
+    def _opens(self, first: str) -> bool:
+        if first in self.commands:
+            return False
+        if first.startswith("-") or "/" in first or "." in first:
+            return True
+        return Path(first).exists() and first not in _questions()
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what can go wrong with an input ends in one sentence and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, CancelledError):
+            say("kinetop: cancelled")
+            raise typer.Exit(EXIT_CANCELLED) from None
+        except BrokenPipeError:
+            _let_go_of_stdout()
+            raise typer.Exit from None
+        except FilterError as error:
+            say(f"kinetop: {error}")
+            raise typer.Exit(EXIT_USAGE) from error
+        except TraceError as error:
+            say(f"kinetop: {error}")
+            raise typer.Exit(EXIT_UNREADABLE) from error
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            say(f"kinetop: {where}{error.strerror or error}")
+            raise typer.Exit(EXIT_UNREADABLE) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    # Rich's help costs 0.2 s of every start; the plain one says the same.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="See what the GPUs did in any PyTorch trace. `kinetop PATH` opens it in the terminal app; where stdout is no terminal, it "
+    "prints the summary.",
+    epilog="Exit codes: 0 fine, 2 usage, 3 input unreadable or not comparable, 130 cancelled. Data on stdout, talk on stderr.",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kinetop {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Hold the options that stand before any command."""
+
+
+def _questions() -> dict[str, Question]:
+    lazy.defer()
+    from kinetop.analysis.question import all_questions
+
+    return all_questions()
+
+
+def _let_go_of_stdout() -> None:
+    """The reader went away (`| head`): nothing more is written, and the interpreter does not complain at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _add_written_commands() -> None:
+    from .commands import cache, convert, demo, info, opening, rules, sql
+
+    for module in (opening, convert, sql, rules, info, cache, demo):
+        module.add_to(app)
+
+
+_add_written_commands()
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="kinetop")

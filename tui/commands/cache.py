@@ -1,0 +1,49 @@
+"""`kinetop cache list` and `kinetop cache clear`."""
+
+from __future__ import annotations
+
+import typer
+
+from ..talk import say
+from . import shared
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="List or clear the imported traces that are kept.", rich_markup_mode=None, no_args_is_help=True)
+    group.command("list")(list_)
+    group.command("clear")(clear)
+    app.add_typer(group, name="cache")
+
+
+def list_(*, kind: shared.Kind = None, json: shared.Json = False, output: shared.Out = None) -> None:
+    """List the imported traces, the one used last first."""
+    form = shared.chosen_format(kind, json, output)
+    import polars as pl
+
+    from kinetop.traces.store import cache_entries
+
+    from ..output import dumped, frame_bytes
+
+    entries = [
+        {key: value if isinstance(value, int | float) else str(value) for key, value in entry.items()}
+        for entry in cache_entries()
+    ]
+    if form == "json":
+        data = dumped({"schema": "kinetop.cache/1", "entries": entries})
+    elif entries:
+        data = frame_bytes(pl.DataFrame(entries), form, shared.look(output))
+    else:
+        say("the cache is empty")
+        return
+    shared.put(data, output)
+
+
+def clear() -> None:
+    """Delete every imported trace that is kept."""
+    from kinetop.traces.store import clear_cache
+
+    from ..format import plural, size
+
+    count, freed = clear_cache()
+    typer.echo(f"deleted {plural(count, 'trace')}, {size(freed)}")

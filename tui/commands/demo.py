@@ -1,0 +1,39 @@
+"""`kinetop demo`: a synthetic training trace to try things on."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..talk import say
+from . import shared  # noqa: TC001 -- Typer reads the annotations
+from .opening import open_, summarise
+
+Keep = Annotated[
+    Path | None, typer.Option("--keep", help="Write the traces to this folder and leave them there.", show_default=False)
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(demo)
+
+
+def demo(*, json: shared.Json = False, keep: Keep = None, jobs: shared.Jobs = None) -> None:
+    """Write a training trace of two ranks and open it; print its summary where stdout is no terminal."""
+    from kinetop.traces.synthetic import write_demo
+
+    with tempfile.TemporaryDirectory(prefix="kinetop-demo-") as temporary:
+        folder = keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = write_demo(folder)
+        if keep is not None:
+            say(f"wrote {', '.join(map(str, paths))}")
+        if json or not sys.stdout.isatty():
+            summarise(paths, json=json, jobs=jobs, no_cache=keep is None)
+        else:
+            open_(paths, jobs=jobs, no_cache=keep is None)

@@ -1,0 +1,180 @@
+"""Results as plain text and Markdown: what was asked, aligned tables, coverage, warnings."""
+
+from __future__ import annotations
+
+from itertools import starmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+
+from .document import trace_facts, trust, window_facts
+from .format import cell, clean, duration, percent, plural
+from .render.columns import GAP, is_text, looks, place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import polars as pl
+
+    from kinetop.analysis.question import Column, Result, Table
+
+    from .output import Look
+
+_NO_LIMIT = 1_000_000
+_TURN_ROWS = 4
+"""Tables of up to this many rows that are too wide are written with a line per column."""
+
+
+def report(result: Result, names: Sequence[str], look: Look) -> str:
+    """Return a result as text.
+
+    Args:
+        result: the answer to a question.
+        names: tables to write.
+        look: width and marks.
+    """
+    room, bold = look.width or _NO_LIMIT, look.bold
+    lines = [_heading(clean(line, room), bold and at == 0) for at, line in enumerate(headings(result))]
+    for table in _shown(result, names):
+        frame = result.tables[table.name]
+        lines += [
+            "",
+            *([_heading(table.name.replace("_", " "), bold)] if len(names) > 1 else []),
+            *_table(frame, table.columns, look),
+        ]
+    lines += ["", *(clean(line, room) for line in closing(result))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def headings(result: Result) -> list[str]:
+    """Return the lines above the tables: what is open, which window, which filter."""
+    facts, window = trace_facts(result.work.trace), window_facts(result.work)
+    paths = facts["paths"]
+    what = Path(paths[0]).name if len(paths) == 1 else f"{len(paths)} traces"
+    ranks = facts["ranks"]
+    ranks_text = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"
+    lines = [f"kinetop {result.question.name}  {what}  {plural(facts['events'], 'event')}, {ranks_text}"]
+    choice = (
+        f"step {window['step']}"
+        if window["step"]
+        else {"gpu": "GPU span", "trace": "whole trace"}.get(window["kind"], window["kind"])
+    )
+    spans = [device["span_us"] for device in window["devices"]]
+    length = "no GPU work" if not spans else duration(max(spans)) + (f" (longest of {len(spans)} GPUs)" if len(spans) > 1 else "")
+    asked = [
+        f"{name} {window[key]}"
+        for name, key in (("rank", "rank"), ("GPU", "device"), ("filter", "where"))
+        if window[key] is not None
+    ]
+    lines.append("  ".join([f"window: {choice}, {length}", *asked]))
+    return lines
+
+
+def closing(result: Result) -> list[str]:
+    """Return the lines below the tables: coverage, then every warning."""
+    told = trust(result.work)
+    lines = _coverage_lines(told["coverage"])
+    for warning in told["warnings"]:
+        where = f" (first at byte {warning['offset']:,})" if warning["offset"] is not None else ""
+        lines.append(f"note: {warning['message']}{where}")
+    return lines
+
+
+def _coverage_lines(coverage: dict[str, Any]) -> list[str]:
+    shares = [
+        f"{key.removesuffix('_pct').replace('_', ' ')} {percent(value)}"
+        for key, value in coverage.items()
+        if key.endswith("_pct")
+    ]
+    lines = [f"coverage: {', '.join(shares)}"] if shares else []
+    return [*lines, f"verdict: {coverage['verdict']}. {coverage['why']}"]
+
+
+def bare_table(frame: pl.DataFrame, look: Look) -> str:
+    """Return a frame without declared columns as an aligned table."""
+    return "\n".join(_table(frame, guessed(frame), look)) + "\n"
+
+
+def guessed(frame: pl.DataFrame) -> list[Column]:
+    """Return columns for a frame that has no declaration: the name's suffix says the unit, else the type does."""
+    from kinetop.analysis.question import Column
+
+    def unit(name: str, kind: pl.DataType) -> Any:
+        suffix = name.rpartition("_")[2]
+        if kind.is_numeric() and suffix in {"us", "ns", "pct"}:
+            return suffix
+        if kind.is_float() or kind.is_decimal():
+            return "ratio"
+        return "id" if kind.is_integer() else "text"
+
+    return [Column(name, unit(name, kind), "") for name, kind in frame.schema.items()]
+
+
+def _table(frame: pl.DataFrame, columns: Sequence[Column], look: Look) -> list[str]:
+    room = look.width or _NO_LIMIT
+    columns = [column for column in columns if column.name in frame.columns]
+    if frame.is_empty() or not columns:
+        return ["(no rows)"]
+    known = looks(frame, columns)
+    wanted = sum(known[column.name].width + GAP for column in columns)
+    if wanted > room and frame.height <= _TURN_ROWS:
+        return _turned(frame, columns, room)
+    # A first column of texts takes what is left; one of numbers is as wide as it needs to be.
+    first = next((column for column in columns if is_text(column)), columns[0])
+    ordered = [first, *(column for column in columns if column is not first)] if wanted > room else list(columns)
+    placed = place(ordered, known, room, skip=0, left=0)
+    head = "".join(each.fit(each.look.header()) for each in placed)
+    texts = [[each.fit(each.look.text(value)) for value in frame[each.column.name].to_list()] for each in placed]
+    return [_heading(head.rstrip(), look.bold), *("".join(parts).rstrip() for parts in zip(*texts, strict=True))]
+
+
+def _turned(frame: pl.DataFrame, columns: Sequence[Column], room: int) -> list[str]:
+    """Return a table with a line per column: few rows that are too wide for the terminal."""
+    known = looks(frame, columns)
+    labels = [known[column.name].header() for column in columns]
+    texts = [[known[column.name].text(value) for value in frame[column.name].to_list()] for column in columns]
+    label_width = max(map(cell_len, labels))
+    widths = [max(cell_len(text) for text in column) for column in zip(*texts, strict=True)]
+    lines = []
+    for label, values in zip(labels, texts, strict=True):
+        padded = [" " * (wide - cell_len(text)) + text for text, wide in zip(values, widths, strict=True)]
+        lines.append(clean("  ".join([label + " " * (label_width - cell_len(label)), *padded]), room))
+    return lines
+
+
+def markdown(result: Result, names: Sequence[str]) -> str:
+    """Return a result as Markdown, one table after the other."""
+    lines = [f"# {result.question.title}", "", *(_escaped(line) + "  " for line in headings(result))]
+    for table in _shown(result, names):
+        lines += ["", f"## {table.name}", "", markdown_table(result.tables[table.name], table.columns).rstrip()]
+    lines += ["", *(f"- {_escaped(line)}" for line in closing(result))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def markdown_table(frame: pl.DataFrame, columns: Sequence[Column] | None = None) -> str:
+    """Return a frame as a Markdown table, numbers to the right."""
+    used = [column for column in columns or guessed(frame) if column.name in frame.columns]
+    body = zip(*([_escaped(cell(value, column.unit)) for value in frame[column.name].to_list()] for column in used), strict=True)
+    head: list[Iterable[str]] = [
+        [_escaped(column.name) for column in used],
+        ["---" if is_text(column) else "---:" for column in used],
+    ]
+    return "".join(starmap("| {} |\n".format, ((" | ".join(line),) for line in [*head, *body])))
+
+
+def _shown(result: Result, names: Sequence[str]) -> list[Table]:
+    """Return the tables to write; an empty one beside others says nothing."""
+    tables = [table for table in result.question.tables if table.name in names]
+    return [table for at, table in enumerate(tables) if at == 0 or not result.tables[table.name].is_empty()]
+
+
+def _escaped(text: str) -> str:
+    """Return a text in which Markdown and HTML see nothing of their own."""
+    for char in "\\`*_[]<>|":
+        text = text.replace(char, f"\\{char}" if char not in "<>" else {"<": "&lt;", ">": "&gt;"}[char])
+    return text
+
+
+def _heading(text: str, bold: bool) -> str:  # noqa: FBT001
+    return f"\x1b[1m{text}\x1b[0m" if bold and text else text

@@ -60,8 +60,8 @@ def measure(events: int, folder: Path) -> list[dict[str, Any]]:
     file = write(Plan(ranks=1, events=events), folder / str(events))[0]
     env = {**os.environ, "KINETOP_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT / "src")}
     argv = [sys.executable, __file__, "--ask", str(file.path)]
-    subprocess.run(argv, env=env, capture_output=True, check=True)  # fills the cache
-    seconds = json.loads(subprocess.run(argv, env=env, capture_output=True, check=True, text=True).stdout)
+    subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, check=True)  # fills the cache
+    seconds = json.loads(subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout)
     file.path.unlink()
     rows = [{"what": what, "events": file.figures.events, "wall_s": round(took, 3)} for what, took in seconds.items()]
     for row in rows:

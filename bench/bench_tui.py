@@ -19,16 +19,19 @@ from typing import Any
 from measure import ROOT, keep
 
 QUIET_S = 0.25
-KEYS = {
-    "cursor down": b"\x1b[B",
-    "page down": b"\x1b[6~",
-    "sort": b"s",
-    "filter: open": b"/",
-    "filter: type g": b"g",
-    "filter: type e": b"e",
-    "filter: type m": b"m",
-}
-REPEATS = {"cursor down": 40, "page down": 10}
+PRESSES = (
+    ("open the kernels view", b"2", 1),
+    ("kernels: open the filter", b"/", 1),
+    ("kernels: filter, type g", b"g", 1),
+    ("kernels: filter, type e", b"e", 1),
+    ("kernels: filter, type m", b"m", 1),
+    ("kernels: clear the filter", b"\x1b", 1),
+    ("open the idle view", b"3", 1),
+    ("idle: cursor down", b"\x1b[B", 40),
+    ("idle: page down", b"\x1b[6~", 10),
+    ("idle: sort", b"s", 1),
+)
+"""What is pressed, in this order, and how often."""
 
 
 class Terminal:
@@ -93,12 +96,18 @@ def measure(events: int, folder: Path) -> list[dict[str, Any]]:
     ]
     idle = len(terminal.read_until_quiet(2.0)[2])
     rows.append({"what": "written in 2 s of doing nothing", "bytes": idle})
-    terminal.press(b"2")
-    for what, key in KEYS.items():
-        presses = sorted(terminal.press(key) for _ in range(REPEATS.get(what, 1)))
-        middle, worst = presses[len(presses) // 2], presses[-1]
+    for what, key, times in PRESSES:
+        presses = sorted(terminal.press(key) for _ in range(times))
         sizes = sorted(size for _, size in presses)
-        rows.append({"what": what, "ms": round(middle[0], 1), "worst_ms": round(worst[0], 1), "bytes": sizes[len(sizes) // 2]})
+        if not sizes[-1]:
+            raise SystemExit(f"{what}: nothing was drawn")
+        row = {
+            "what": what,
+            "ms": round(presses[times // 2][0], 1),
+            "worst_ms": round(presses[-1][0], 1),
+            "bytes": sizes[times // 2],
+        }
+        rows.append(row)
     terminal.close()
     rows = [{"events": file.figures.events, **row} for row in rows]
     for row in rows:

@@ -6,9 +6,12 @@ interval has no measure and is left out; touching intervals merge. All of it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import polars as pl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def union(frame: pl.DataFrame, keys: Sequence[str] = ()) -> pl.DataFrame:
@@ -117,6 +120,38 @@ def total(frame: pl.DataFrame, keys: Sequence[str] = ()) -> pl.DataFrame:
     length = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("total_ns")
     pieces = union(frame, keys)
     return pieces.group_by(*keys, maintain_order=True).agg(length) if keys else pieces.select(length)
+
+
+def covered(frame: pl.DataFrame, cover: pl.DataFrame, keys: Sequence[str] = ()) -> pl.Series:
+    """Return for each interval how much of it the cover covers, in nanoseconds; intervals may overlap each other.
+
+    Args:
+        frame: intervals; zero-length ones get 0.
+        cover: intervals with the same keys, none of them null; overlaps count once.
+        keys: columns that tell groups apart.
+
+    Example:
+        >>> import polars as pl
+        >>> a, b = pl.DataFrame({"start_ns": [0, 5], "end_ns": [10, 30]}), pl.DataFrame({"start_ns": [4, 20], "end_ns": [8, 22]})
+        >>> covered(a, b).to_list()
+        [4, 5]
+    """
+    group = list(keys) or ["__one"]
+    pieces = union(cover, keys).with_columns(*([] if keys else [pl.lit(0).alias("__one")]))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    pieces = pieces.select(*group, __at="start_ns", __from="start_ns", __to="end_ns", __before=length.cum_sum() - length)
+    points = pl.concat(
+        frame.select(*keys, __at=column, __row=pl.int_range(pl.len()), __sign=pl.lit(sign, pl.Int64)).with_columns(
+            *([] if keys else [pl.lit(0).alias("__one")])
+        )
+        for column, sign in (("end_ns", 1), ("start_ns", -1))
+    )
+    # Cover up to a moment, counted from anywhere: the difference of an interval's two ends is what lies inside it.
+    found = points.sort("__at").join_asof(pieces.sort("__at"), on="__at", by=group, check_sortedness=False)
+    upto = pl.col("__before") + pl.min_horizontal("__at", "__to") - pl.col("__from")
+    first = pieces.group_by(group).agg(pl.col("__before").min().alias("__base"))
+    found = found.join(first, on=group, how="left").with_columns(upto=pl.coalesce(upto, "__base").fill_null(0) * pl.col("__sign"))
+    return found.group_by("__row").agg(pl.col("upto").sum()).sort("__row")["upto"].rename("covered_ns")
 
 
 def clip(frame: pl.DataFrame, start_ns: pl.Expr, end_ns: pl.Expr) -> pl.DataFrame:

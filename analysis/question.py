@@ -20,6 +20,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -123,6 +124,8 @@ class Question:
             if parameter.choices and own[parameter.name] not in parameter.choices:
                 raise ValueError(f"{parameter.name} is one of {', '.join(parameter.choices)}, not {own[parameter.name]!r}")
         top = options.pop("top", None)
+        if "top" in signature(self.function).parameters:  # it pools what it leaves out
+            own["top"], top = top, None
         work = scoped(trace, **options)
         tables = self.function(work, **own)
         if top is not None:

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from kinetop.analysis import intervals
 
 KEYS = ["device", "stream"]
@@ -76,6 +77,17 @@ def test_sweep_counts_what_covers_each_nanosecond(a: list, b: list) -> None:
         for t in range(start, end)
     }
     assert made == counted
+
+
+@given(rows, rows)
+@settings(max_examples=200, deadline=None)
+def test_covered_is_measured_for_each_interval(a: list, b: list) -> None:
+    left, right = (frame([r for r in side if r[1] is not None and r[3] >= 0]) for side in (a, b))
+    cover = points(right)
+    wanted = [len(set(range(r[2], r[3])) & cover.get(r[:2], set())) for r in left.iter_rows()]
+    assert intervals.covered(left, right, KEYS).to_list() == wanted
+    alone = points(right.select("start_ns", "end_ns"), []).get((), set())
+    assert intervals.covered(left, right).to_list() == [len(set(range(r[2], r[3])) & alone) for r in left.iter_rows()]
 
 
 @given(rows, st.integers(1, 7))

@@ -16,14 +16,21 @@ COVERAGE_FIELDS = (
     Column(
         "before_window_pct",
         "pct",
-        "share of GPU time launched before the capture began: no launch record, and a correlation id below all linked ones of its "
-        "process (without an id: a start before the first linked launch)",
+        "share of GPU time launched before the capture began: no launch record, and a correlation id below all linked ones of "
+        "its rank (without an id: a start before the first linked launch)",
         "before window",
     ),
-    Column("no_launch_pct", "pct", "share of GPU time with no launch record, launched during the capture; the three sum to 100", "no launch"),
+    Column(
+        "no_launch_pct",
+        "pct",
+        "share of GPU time with no launch record, launched during the capture; the three sum to 100",
+        "no launch",
+    ),
     Column("unlinked", "count", "GPU activities with no launch record"),
     Column("before_window", "count", "of these, launched before the capture began"),
-    Column("same_stream_overlap_us", "us", "time counted more than once because activities overlap on their own stream", "overlap"),
+    Column(
+        "same_stream_overlap_us", "us", "time counted more than once because activities overlap on their own stream", "overlap"
+    ),
     Column("zero_or_clipped", "count", "activities of zero length, or whose end was clipped"),
     Column("verdict", "text", "trust; partial: what the trace misses touches the figures; no gpu: there are none"),
     Column("why", "text", "the reason for the verdict, one sentence"),
@@ -89,9 +96,15 @@ def origins(work: Work) -> pl.DataFrame:
     gpu = work.gpu.select("part", "rank", "event_id", "start_ns", "dur_ns", "correlation")
     rows = gpu.join(work.trace.launches.select("part", "event_id", "launch_id"), on=["part", "event_id"], how="left")
     rows = rows.join(bounds, on=["part", "rank"], how="left")
-    early = pl.when(pl.col("correlation").is_null()).then(pl.col("start_ns") < pl.col("first_ns"))
-    early = early.otherwise(pl.col("correlation") < pl.col("low")).fill_null(value=False)
-    name = pl.when(linked).then(pl.lit("linked")).when(early).then(pl.lit("before-window")).otherwise(pl.lit("no-launch"))
+    numbered = pl.col("correlation").is_not_null()
+    early = pl.when(numbered).then(pl.col("correlation") < pl.col("low")).otherwise(pl.col("start_ns") < pl.col("first_ns"))
+    name = (
+        pl.when(linked)
+        .then(pl.lit("linked"))
+        .when(early.fill_null(value=False))
+        .then(pl.lit("before-window"))
+        .otherwise(pl.lit("no-launch"))
+    )
     return rows.select("part", "event_id", "dur_ns", origin=name)
 
 
@@ -126,5 +139,8 @@ def _verdict(work: Work, facts: dict[str, Any]) -> tuple[str, str]:
     if linked < _TRUSTED_PCT:
         early = facts["before_window_pct"]
         where = f" ({early:.1f} % was launched before the capture began)" if early else ""
-        return "partial", f"{100 - linked:.1f} % of GPU time has no launch record{where}: time figures are complete, launch figures are not."
+        return (
+            "partial",
+            f"{100 - linked:.1f} % of GPU time has no launch record{where}: time figures are complete, launch figures are not.",
+        )
     return "trust", f"{linked:.1f} % of GPU time is linked to its launch and nothing was left out."

@@ -44,7 +44,7 @@ ACTIVITY_COLUMNS: dict[str, str] = {
     "seq": "i64?",
     "fault": "text?: negative-duration, overrun, or null",
 }
-"""Columns of the activity frame; rows are sorted by part, rank, device, start_ns, event_id. Duplicates and impossible times are not in it."""
+"""Columns of the activity frame, sorted by part, rank, device, start_ns, event_id; what `faults` leaves out is not in it."""
 
 
 def activities(traces: TraceSet) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
@@ -69,7 +69,7 @@ def activities(traces: TraceSet) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
     for repaired in (faults.with_lengths, faults.without_duplicates, faults.without_impossible_times):
         frame, said = repaired(traces, frame)
         notices += said
-    frame, said = _with_ranks(traces, frame)
+    frame, said = _with_ranks(frame)
     notices += said
     frame, said = faults.with_ends_clipped(traces, frame)
     notices += said
@@ -95,7 +95,9 @@ def _recorded(traces: TraceSet) -> pl.DataFrame:
         rows = rows.with_columns(device=pl.coalesce("device", number("process").cast(pl.Int32, strict=False)).fill_null(0))
     if rows["stream"].has_nulls():
         # A lane named without a number gets a negative one of its own.
-        rows = rows.with_columns(stream=pl.coalesce("stream", number("thread"), -pl.col("thread").cast(pl.String).rank("dense").cast(pl.Int64)))
+        rows = rows.with_columns(
+            stream=pl.coalesce("stream", number("thread"), -pl.col("thread").cast(pl.String).rank("dense").cast(pl.Int64))
+        )
     return rows.with_columns(pl.col("process", "name").cast(pl.String))
 
 
@@ -104,7 +106,7 @@ def number(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.String).str.extract(r"(-?\d+)\s*$").str.to_integer(strict=False)
 
 
-def _with_ranks(traces: TraceSet, frame: pl.DataFrame) -> faults.Repaired:
+def _with_ranks(frame: pl.DataFrame) -> faults.Repaired:
     """Give the processes of files that merge several ranks a rank each."""
     claims = frame.group_by("part", "device", "process").agg(first_id=pl.col("event_id").min())
     found = merged(claims, claims.clear())
@@ -148,7 +150,9 @@ def _without_gpu(traces: TraceSet, parts: list[int]) -> list[Notice]:
     where = "" if len(traces.traces) == 1 else f" in {{}} of {faults.counted(len(traces.traces), 'trace')}"
     notices = []
     if lost:
-        said = f"{faults.counted(calls.height, 'kernel launch').replace('launchs', 'launches')} but 0 GPU events{where.format(lost)}"
+        said = (
+            f"{faults.counted(calls.height, 'kernel launch').replace('launchs', 'launches')} but 0 GPU events{where.format(lost)}"
+        )
         what = "GPU activity was not captured; no GPU figures (not '100 % idle')"
         notices.append(Notice("gpu-not-captured", calls.height, f"{said}: {what}"))
     if len(parts) > lost:

@@ -35,7 +35,8 @@ def extent(traces: TraceSet) -> pl.DataFrame:
 
     Example:
         >>> import kinetop
-        >>> extent(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)).select(pl.col("end_ns") - pl.col("first_ns")).item()
+        >>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
+        >>> extent(trace).select(pl.col("end_ns") - pl.col("first_ns")).item()
         400000
     """
     rows = [_part(part, trace) for part, trace in enumerate(traces.traces)]
@@ -76,7 +77,7 @@ def _cluster(times: pl.Series, zero: int) -> tuple[int, int]:
     first, last = _body(body)
     if head.is_empty():
         return first, last
-    apart = first - _last(head) > max(_SECOND_NS, _TIMES_FARTHER * (last - first))
+    apart = first - head.item(-1) > max(_SECOND_NS, _TIMES_FARTHER * (last - first))
     return (first, last) if apart and head.len() < body.len() else _body(times)
 
 
@@ -94,8 +95,5 @@ def _body(times: pl.Series) -> tuple[int, int]:
     far = times.len() - int(near["rows"].sum())
     if far > max(_FEW, _FEW_SHARE * times.len()) or 2 * far >= times.len():
         near = groups
-    return int(near["first"].min() or 0), int(near["last"].max() or 0)
-
-
-def _last(times: pl.Series) -> int:
-    return int(times[-1])
+    first, last = near.select(pl.col("first").min(), pl.col("last").max()).row(0)
+    return first, last

@@ -29,9 +29,13 @@ def with_lengths(traces: TraceSet, frame: pl.DataFrame) -> Repaired:
     made = frame.with_columns(
         dur_ns=raw.fill_null(0).clip(0, LONGEST_NS), fault=pl.when(raw < 0).then(pl.lit("negative-duration"))
     ).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-    negative, missing = traces.events.select(
-        negative=(pl.col("dur_ns") < 0).sum(), missing=((pl.col("ph") == "X") & pl.col("dur_ns").is_null()).sum()
-    ).collect().row(0)
+    negative, missing = (
+        traces.events.select(
+            negative=(pl.col("dur_ns") < 0).sum(), missing=((pl.col("ph") == "X") & pl.col("dur_ns").is_null()).sum()
+        )
+        .collect()
+        .row(0)
+    )
     notices = []
     for code, count, had, which in (
         ("negative-duration", negative, "a negative", raw < 0),

@@ -74,7 +74,7 @@ def launch_notices(traces: TraceSet) -> tuple[Notice, ...]:
     if early.is_empty():
         return ()
     linked = int(traces.launches["launch_id"].count())
-    worst = -early["delay_ns"].min() / 1000  # type: ignore[operator]
+    worst = early.select(-pl.col("delay_ns").min() / 1000).item()
     kinds = traces.activities.join(early, on=["part", "event_id"], how="semi")["kind"]
     noun = "kernel" if (kinds == "kernel").all() else "GPU event"
     start, its = ("starts", "its") if early.height == 1 else ("start", "their")
@@ -93,8 +93,8 @@ def _calls(traces: TraceSet) -> pl.DataFrame:
         pl.coalesce("external_id", "external_id_legacy").alias("call_external_id"),
     ).filter(pl.col("correlation").is_not_null())
     calls = _with_rank(traces, found).rename({"event_id": "launch_id", "start_ns": "launch_start_ns", "end_ns": "launch_end_ns"})
-    calls = calls.join(traces.activities.select(_LINK).unique(), on=_LINK, how="semi", maintain_order="left")
     if calls.select(_LINK).is_duplicated().any():
+        calls = calls.join(traces.activities.select(_LINK).unique(), on=_LINK, how="semi")
         launching = pl.col("api").cast(pl.String).str.contains("(?i)launch|memcpy|memset|enqueue|copy|fill")
         calls = calls.sort(~launching, "launch_start_ns", "launch_id").unique(_LINK, keep="first", maintain_order=True)
     return calls.drop("raw_dur_ns")
@@ -104,10 +104,10 @@ def _with_rank(traces: TraceSet, calls: pl.DataFrame) -> pl.DataFrame:
     """Give the calls of files that merge several ranks the rank of their process."""
     first = pl.col("event_id").min().alias("first_id")
     claims = traces.activities.group_by("part", "device", "process").agg(first)
+    if not merged(claims, claims.clear()).parts:
+        return calls
     hosts = calls.group_by("part", pl.col("process").cast(pl.String)).agg(first)
     found = merged(claims, hosts)
-    if not found.parts:
-        return calls
     ranks = found.rank_of(hosts).with_columns(pl.col("process").cast(calls.schema["process"]))
     calls = calls.join(ranks, on=["part", "process"], how="left", maintain_order="left")
     return calls.with_columns(rank=pl.coalesce("merged_rank", "rank")).drop("merged_rank")
@@ -123,6 +123,8 @@ def _with_ops(traces: TraceSet, linked: pl.DataFrame) -> pl.DataFrame:
     both = linked.select("part", "external_id", around=around).join(
         numbered, on=["part", "external_id"], how="left", maintain_order="left"
     )
-    contradicted = (pl.col("row") != pl.col("around")).sum().over("part") * 2 > (pl.col("row") == pl.col("around")).sum().over("part")
+    contradicted = (pl.col("row") != pl.col("around")).sum().over("part") * 2 > (pl.col("row") == pl.col("around")).sum().over(
+        "part"
+    )
     row = both.select(pl.coalesce("around", pl.when(~contradicted).then("row"))).to_series()
     return linked.with_columns(op_id=ops["event_id"].gather(row), op=ops["name"].gather(row).cast(pl.String))

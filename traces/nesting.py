@@ -28,10 +28,13 @@ def innermost(moments: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
         [0, 2, 1, 0, None]
     """
     lanes = ranges.select(THREAD).unique().with_row_index("lane")
+    times = moments["at_ns"].drop_nulls().sort()
+    # Most ranges contain no moment at all; those that may are few enough to sort.
+    first, last = (times.search_sorted(ranges[name], side="left") for name in ("start_ns", "end_ns"))
     spans = (
         ranges.lazy()
         .with_row_index("row")
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .filter(first < last)
         .join(lanes.lazy(), on=THREAD, nulls_equal=True)
         .sort("lane", "start_ns", "end_ns", "row", descending=[False, False, True, False])
         .select("lane", "row", "start_ns", "end_ns")
@@ -49,14 +52,15 @@ def innermost(moments: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
 
 def _outer(spans: pl.DataFrame) -> pl.Series:
     """Return for each span of the sorted frame the one before it that contains its start and began last."""
-    same = pl.col("lane") == pl.col("lane").shift(1)
-    links = spans.select("start_ns", "end_ns", outer=pl.when(same).then(pl.col("at").shift(1)))
+    starts, ends = spans["start_ns"], spans["end_ns"]
+    outer = spans.select(pl.when(pl.col("lane") == pl.col("lane").shift(1)).then(pl.col("at").shift(1))).to_series()
+    rows = spans["at"]
     while True:
         # A candidate that has ended hands over to its own candidate: nothing between the two can contain this start.
-        ended = links.select((pl.col("end_ns").gather(pl.col("outer")) <= pl.col("start_ns")).fill_null(value=False)).to_series()
-        if not ended.any():
-            return links["outer"]
-        links = links.with_columns(outer=pl.when(ended).then(pl.col("outer").gather(pl.col("outer"))).otherwise("outer"))
+        rows = rows.filter((ends.gather(outer.gather(rows)) <= starts.gather(rows)).fill_null(value=False))
+        if rows.is_empty():
+            return outer
+        outer = outer.scatter(rows, outer.gather(outer.gather(rows)))
 
 
 def _climb(found: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,8 @@ import polars as pl
 from .report import Notice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .trace import TraceSet
 
 _THREAD = ("part", "process", "thread")
@@ -52,8 +53,8 @@ def pairs(events: pl.LazyFrame) -> Pairs:
 
     Example:
         >>> import polars as pl
-        >>> marks = pl.DataFrame({"part": 0, "process": "1", "thread": "7", "event_id": [0, 1, 2, 3], "ph": ["B", "E", "B", "E"],
-        ...                       "name": ["a", None, "b", None], "ts_ns": [0, 10, 10, 30]}, schema_overrides={"event_id": pl.UInt64})
+        >>> marks = pl.DataFrame({"ph": ["B", "E", "B", "E"], "name": ["a", None, "b", None], "ts_ns": [0, 10, 10, 30]})
+        >>> marks = marks.with_columns(part=0, process=pl.lit("1"), thread=pl.lit("7"), event_id=pl.int_range(4, dtype=pl.UInt64))
         >>> pairs(marks.lazy()).frame["end_ns"].to_list()
         [10, 30]
     """
@@ -65,18 +66,26 @@ def pairs(events: pl.LazyFrame) -> Pairs:
     if marks.is_empty():
         return Pairs(pl.DataFrame(schema={"part": pl.Int32, "event_id": pl.UInt64, "end_id": pl.UInt64, "end_ns": pl.Int64}))
     marks = marks.with_columns(
-        lane=pl.struct(*_THREAD).rank("dense"), name=pl.when(pl.col("name") != "").then("name"), part=pl.col("part").cast(pl.Int32)
+        lane=pl.struct(*_THREAD).rank("dense"),
+        name=pl.when(pl.col("name") != "").then("name"),
+        part=pl.col("part").cast(pl.Int32),
     )
     found = _matched(marks, "lane")
-    crossed = found.filter(pl.col("end_name").is_not_null() & pl.col("end_name").ne_missing(pl.col("name")))["lane"].unique().implode()
+    crossed = (
+        found.filter(pl.col("end_name").is_not_null() & pl.col("end_name").ne_missing(pl.col("name")))["lane"].unique().implode()
+    )
     found = pl.concat([found.filter(~pl.col("lane").is_in(crossed)), _by_name(marks.filter(pl.col("lane").is_in(crossed)))])
     begins = int(marks["begin"].sum())
-    return Pairs(found.select("part", "event_id", "end_id", "end_ns"), marks.height - begins - found.height, begins - found.height)
+    return Pairs(
+        found.select("part", "event_id", "end_id", "end_ns"), marks.height - begins - found.height, begins - found.height
+    )
 
 
 def _by_name(marks: pl.DataFrame) -> pl.DataFrame:
     """Match by name where ends have one; what is left over by nesting alone."""
-    named = marks.filter(pl.col("begin") | pl.col("name").is_not_null()).with_columns(both=pl.struct("lane", "name").rank("dense"))
+    named = marks.filter(pl.col("begin") | pl.col("name").is_not_null()).with_columns(
+        both=pl.struct("lane", "name").rank("dense")
+    )
     first = _matched(named, "both")
     rest = marks.filter(pl.col("begin") | pl.col("name").is_null()).join(first, on=["part", "event_id"], how="anti")
     return pl.concat([first, _matched(rest, "lane")])
@@ -134,12 +143,16 @@ def ranges(traces: TraceSet, cats: Iterable[str], *columns: str | pl.Expr) -> pl
     phases = ["X"] if closed.is_empty() else ["X", "B"]
     rows = traces.events.filter(
         pl.col("cat").is_in(list(cats)), pl.col("ph").is_in(phases), pl.col("ts_ns").is_not_null()
-    ).select("part", "event_id", "ph", start_ns="ts_ns", raw_dur_ns="dur_ns", *columns)
+    ).select("part", "event_id", "ph", pl.col("ts_ns").alias("start_ns"), pl.col("dur_ns").alias("raw_dur_ns"), *columns)
     if not closed.is_empty():
         rows = (
-            rows.join(closed.lazy().select("part", "event_id", "end_ns"), on=["part", "event_id"], how="left", maintain_order="left")
+            rows.join(
+                closed.lazy().select("part", "event_id", "end_ns"), on=["part", "event_id"], how="left", maintain_order="left"
+            )
             .filter((pl.col("ph") == "X") | pl.col("end_ns").is_not_null())
-            .with_columns(raw_dur_ns=pl.when(pl.col("ph") == "B").then(pl.col("end_ns") - pl.col("start_ns")).otherwise("raw_dur_ns"))
+            .with_columns(
+                raw_dur_ns=pl.when(pl.col("ph") == "B").then(pl.col("end_ns") - pl.col("start_ns")).otherwise("raw_dur_ns")
+            )
         )
     end = pl.col("start_ns") + pl.col("raw_dur_ns").fill_null(0).clip(0, LONGEST_NS)
     return rows.with_columns(end_ns=end).drop("ph").collect()

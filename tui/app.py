@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -25,6 +24,8 @@ from .scope import Scope
 from .theme import THEMES, class_colours, default_theme
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from textual.filter import LineFilter
 
     from kinetop.traces.trace import TraceSet
@@ -70,7 +71,14 @@ class KinetopApp(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(n), f"view({n})", f"view {n}", id=f"app.view_{n}", show=False) for n in range(1, 10)),
         Binding("o", "home", "open another trace", id="app.home", show=False),
-        Binding("question_mark", "command_palette", "commands", id="app.commands", key_display="?", tooltip="Every command and its key"),
+        Binding(
+            "question_mark",
+            "command_palette",
+            "commands",
+            id="app.commands",
+            key_display="?",
+            tooltip="Every command and its key",
+        ),
         Binding("q", "quit", "quit", id="app.quit"),
         Binding("ctrl+c,ctrl+q", "quit", "quit", id="app.quit_control", show=False, priority=True),
     ]
@@ -131,7 +139,9 @@ class KinetopApp(App[int]):
         self._start_mode("home", import_module(".screens.home", __package__).HomeScreen)
 
     def _begin_import(self, screen: Screen[Any]) -> None:
-        self._import = self.run_worker(partial(self._open, screen), thread=True, exclusive=True, group="import", exit_on_error=False)
+        self._import = self.run_worker(
+            partial(self._open, screen), thread=True, exclusive=True, group="import", exit_on_error=False
+        )
 
     def _open(self, screen: Screen[Any]) -> None:
         """Open the paths; runs in a thread, the parsing in a process of its own."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from textual.binding import ActiveBinding
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
 from .widgets.frame_table import FrameTable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from textual.binding import ActiveBinding
     from textual.screen import Screen
 
     from .app import KinetopApp
@@ -51,7 +52,7 @@ class Commands(Provider):
 
     def _presser(self, shown: str) -> Any:
         keys = {self.app.get_key_display(active.binding): key for key, active in self.screen.active_bindings.items()}
-        return lambda: self.app.simulate_key(keys[shown.split(", ")[0]])
+        return lambda: self.app.simulate_key(keys[shown.split(", ", maxsplit=1)[0]])
 
     def _setter(self, theme: str) -> Any:
         return lambda: cast("KinetopApp", self.app).set_theme(theme)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
-from textual.message_pump import MessagePump
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.message_pump import MessagePump
+
     from kinetop.traces.trace import TraceSet
 
 
 class Answered(Message):
     """A query of a view ended; `request` tells whether it is still the newest of its slot."""
 
-    def __init__(self, slot: str, request: int, done: Callable[[Any], None], answer: Any = None, error: Exception | None = None) -> None:
+    def __init__(
+        self, slot: str, request: int, done: Callable[[Any], None], answer: Any = None, error: Exception | None = None
+    ) -> None:
         super().__init__()
         self.slot = slot
         self.request = request

@@ -34,7 +34,11 @@ class Scope:
     @property
     def text(self) -> str:
         """For the title line."""
-        parts = [f"{name} {value}" for name, value in (("rank", self.rank), ("GPU", self.device), ("step", self.step)) if value is not None]
+        parts = [
+            f"{name} {value}"
+            for name, value in (("rank", self.rank), ("GPU", self.device), ("step", self.step))
+            if value is not None
+        ]
         if self.zoom_ns is not None:
             parts.append(f"{self.zoom_ns[0] / 1e6:,.3f} – {self.zoom_ns[1] / 1e6:,.3f} ms")
         elif self.window is not None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinetop.analysis.steps import steps
@@ -13,6 +11,9 @@ from kinetop.analysis.work import origin_ns
 from .recent import RecentTrace, RecentTraces
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from kinetop.traces.trace import TraceSet
 
 

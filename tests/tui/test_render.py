@@ -45,7 +45,9 @@ def test_histogram_shows_rare_bins() -> None:
     assert len(histogram([1] * 100, 10)) == 10
 
 
-@pytest.mark.parametrize(("share", "text"), [(0, "    "), (0.5, "██  "), (1, "████"), (7, "████"), (-1, "    "), (0.28125, "█▏  ")])
+@pytest.mark.parametrize(
+    ("share", "text"), [(0, "    "), (0.5, "██  "), (1, "████"), (7, "████"), (-1, "    "), (0.28125, "█▏  ")]
+)
 def test_meter(share: float, text: str) -> None:
     assert meter(share, 4) == text
 
@@ -64,7 +66,9 @@ def test_plain_keeps_every_cell() -> None:
 
 def test_times_get_the_unit_of_the_largest() -> None:
     column = Column("total_us", "us", "x")
-    assert [(time_look(column, us).unit, time_look(column, us).text(us)) for us in (12.3456, 12_345.6, 123_456.7, 123_456_789.0)] == [
+    assert [
+        (time_look(column, us).unit, time_look(column, us).text(us)) for us in (12.3456, 12_345.6, 123_456.7, 123_456_789.0)
+    ] == [
         ("µs", "12.346"),
         ("µs", "12,345.6"),
         ("ms", "123.457"),
@@ -96,7 +100,7 @@ def device(**changes: object) -> Device:
         "shares": (("compute", 71.4), ("comm", 11.9), ("memory", 0.6), ("idle", 16.1)),
         "busy": (1.0, 0.0),
         "streams": (("stream 7", (1.0, 0.0)), ("stream 20", (0.0, 1.0))),
-        "verdict": "coverage 99.2 %  ✓ trust",
+        "coverage_pct": 99.2,
     }
     return Device(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -106,6 +110,8 @@ def test_cards_and_rows_fit_the_width(width: int) -> None:
     lines = [line.plain for line in cards([device()], width)]
     assert max(cell_len(line) for line in lines) <= width
     assert "compute 71.4 %" in lines[2]
+    assert ("⚠ partial" in cards([device(verdict="partial")], width)[0].plain) == (width > 40)
+    assert ("coverage 99.2 %  ✓ trust" in lines[0]) == (width > 40)
     many = [line.plain for line in rows([device(), device(title="rank 10  GPU 3")], max(width, 80))]
     assert max(cell_len(line) for line in many) <= max(width, 80)
     assert len(many) == 3

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
+from typing import TYPE_CHECKING
 
 from textual.content import Content
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SPARKS = "▁▂▃▄▅▆▇"
 """Never the full block: lines one below the other stay apart."""

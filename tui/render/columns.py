@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,8 @@ from rich.cells import cell_len, set_cell_size
 from ..format import cell
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import polars as pl
 
     from kinetop.analysis.question import Column
@@ -115,7 +116,9 @@ def time_look(column: Column, largest_us: float) -> Look:
     return Look(column, unit="µs", decimals=1 if largest_us >= 1e3 else 3)
 
 
-def place(columns: Sequence[Column], known: Mapping[str, Look], width: int, *, skip: int, left: int, marked: str = "") -> list[Placed]:
+def place(
+    columns: Sequence[Column], known: Mapping[str, Look], width: int, *, skip: int, left: int, marked: str = ""
+) -> list[Placed]:
     """Lay columns out on a line.
 
     Args:
@@ -143,7 +146,10 @@ def place(columns: Sequence[Column], known: Mapping[str, Look], width: int, *, s
             break
         rest.remove(leaves)
     room = width - sum(others[column.name] + GAP for column in rest)
-    sizes = [(first, min(needs[first.name] + GAP, max(room, FIRST_MIN))), *((column, others[column.name] + GAP) for column in rest)]
+    sizes = [
+        (first, min(needs[first.name] + GAP, max(room, FIRST_MIN))),
+        *((column, others[column.name] + GAP) for column in rest),
+    ]
     placed = []
     for column, size in sizes:
         placed.append(Placed(known[column.name], left, size))

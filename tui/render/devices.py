@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from textual.content import Content
 
 from ..format import clean, duration, percent, plural
 from .bars import FILLS, sparkline, stacked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LABELS = {"compute": "compute", "comm": "exposed comm", "memory": "memory", "idle": "idle"}
 """Classes of the exclusive breakdown, in order."""
@@ -32,8 +35,16 @@ class Device:
     """Busy share over the window, 0 to 1."""
     streams: tuple[tuple[str, tuple[float | None, ...]], ...] = ()
     """The same for each stream, the busiest first."""
-    verdict: str = ""
-    trusted: bool = True
+    coverage_pct: float | None = None
+    """Share of GPU time linked to a launch."""
+    verdict: str = "trust"
+    why: str = ""
+    """The reason for the verdict, one sentence."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the figures can be trusted."""
+        return self.verdict == "trust"
 
 
 def cards(devices: Sequence[Device], width: int, *, streams: int = MAX_STREAMS) -> list[Content]:
@@ -55,7 +66,9 @@ def cards(devices: Sequence[Device], width: int, *, streams: int = MAX_STREAMS) 
         shown = device.streams[:streams] if len(device.streams) > 1 else ()
         lines += [_over_time(name, values, room) for name, values in shown]
         if len(device.streams) > len(shown) > 0:
-            lines.append(Content.styled(f" {'':{LABEL_CELLS}}and {plural(len(device.streams) - len(shown), 'stream')} more", "$text-muted"))
+            lines.append(
+                Content.styled(f" {'':{LABEL_CELLS}}and {plural(len(device.streams) - len(shown), 'stream')} more", "$text-muted")
+            )
     return lines
 
 
@@ -81,7 +94,9 @@ def rows(devices: Sequence[Device], width: int) -> list[Content]:
 
 
 def _head(device: Device, width: int) -> Content:
-    right = clean(device.verdict, max(0, width // 2))
+    right = clean(
+        f"coverage {percent(device.coverage_pct)}  {'✓' if device.trusted else '⚠'} {device.verdict}", max(0, width // 2)
+    )
     text = Content(" ").append(Content.styled(device.title, "bold"))
     room = width - text.cell_length - cell_len(right) - 3
     text = text.append(clean(f"  {device.name}   window {duration(device.window_us)}", max(0, room)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual.color import Color
 from textual.filter import LineFilter
+
+if TYPE_CHECKING:
+    from textual.color import Color
 
 _PAIRS = (
     ("▁▂▃▄▅▆▇█", ".:-=+*##"),

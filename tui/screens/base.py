@@ -37,10 +37,8 @@ after a failure shows the sentence and `esc` calls `app.go_home()`), `export.Exp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
@@ -55,7 +53,10 @@ from ..widgets.frame_table import FrameTable
 from ..widgets.lines import KeyLine, TitleLine
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     import polars as pl
+    from textual.app import ComposeResult
 
     from kinetop.analysis.question import Result
     from kinetop.analysis.work import Work
@@ -358,7 +359,11 @@ class ViewScreen(Screen[None]):
     def _show_error(self, error: Exception) -> None:
         text = clean(f"{type(error).__name__}: {error}", 4_000)
         box = self.query_one("#error", Static)
-        box.update(Content.assemble(("This view could not be computed.", "bold $error"), "\n\n", text, "\n\nr asks again; the other views go on."))
+        box.update(
+            Content.assemble(
+                ("This view could not be computed.", "bold $error"), "\n\n", text, "\n\nr asks again; the other views go on."
+            )
+        )
         box.display = True
         self.query_one("#body").display = False
 
@@ -372,7 +377,7 @@ def where_name(name: str) -> str:
     head = name[:200]
     if head.isprintable():
         return '"' + head.replace('"', '""') + '"'
-    return "/" + "".join(re.escape(char) if char.isprintable() else "." for char in head).replace("/", ".") + "/"
+    return "/" + "".join(re.escape(char) if char.isprintable() else "(?s:.)" for char in head).replace("/", ".") + "/"
 
 
 def matching(frame: pl.DataFrame, where: str) -> pl.Series:

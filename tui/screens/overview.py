@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
@@ -20,9 +19,9 @@ from .base import ViewScreen, where_name
 
 if TYPE_CHECKING:
     import polars as pl
+    from textual.app import ComposeResult
 
     from kinetop.analysis.question import Result
-    from kinetop.analysis.work import Work
 
 BUCKETS = 256
 CARDS = 2
@@ -49,7 +48,9 @@ class OverviewScreen(ViewScreen):
         "its busiest streams were over the window. The verdict says whether the figures can be trusted. `enter` on a kernel "
         "opens it among the kernels; `w` reads the notes on the trace."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("w", "notes", "notes", id="overview.notes", tooltip="All notes on this trace")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w", "notes", "notes", id="overview.notes", tooltip="All notes on this trace")
+    ]
 
     def body(self) -> ComposeResult:
         """Lay out cards, notes and table."""
@@ -72,7 +73,7 @@ class OverviewScreen(ViewScreen):
         self.query_one("#cards", Picture).show(partial(draw, answer.devices) if answer.devices else lambda _width: nothing)
         table = answer.kernels.question.tables[0]
         self.query_one(FrameTable).show(answer.kernels.main, table.columns, sort=table.sort)
-        self._say_notes()
+        self._say_notes(answer.devices)
         self.say_rows(answer.kernels)
 
     def drill(self, row: dict[str, Any]) -> None:
@@ -86,22 +87,24 @@ class OverviewScreen(ViewScreen):
 
         self.app.push_screen(NoticesScreen(self.traces.warnings))
 
-    def _say_notes(self) -> None:
+    def _say_notes(self, shown: tuple[Device, ...]) -> None:
         notices = self.traces.warnings
+        doubts = [device for device in shown if not device.trusted]
+        serious = [notice.message for notice in notices if notice.level == "warning"] or [notice.message for notice in notices]
+        first = [f"{device.title}: {device.why}" for device in doubts[:1]] + serious[:1]
         line = self.query_one("#notes", Static)
-        line.display = bool(notices)
-        if notices:
-            serious = [notice for notice in notices if notice.level == "warning"] or list(notices)
-            line.update(
-                Content.assemble(
-                    (f" {plural(len(notices), 'note')} ", "bold $text-warning"), clean(serious[0].message, 400), ("  w reads all", "$text-muted")
-                )
-            )
+        line.display = bool(first)
+        if first:
+            said = f" {plural(len(notices), 'note')} " if notices else " note "
+            line.update(Content.assemble((said, "bold $text-warning"), ("w reads all  ", "$text-muted"), clean(first[0], 400)))
 
 
 def devices(summary: Result) -> list[Device]:
     """Return what the cards show, from the summary."""
+    import polars as pl
+
     from kinetop.analysis.breakdown import busy_share
+    from kinetop.analysis.coverage import coverage
 
     work = summary.work
     busy = busy_share(work, BUCKETS, streams=True)
@@ -109,7 +112,9 @@ def devices(summary: Result) -> list[Device]:
     found = []
     for at, row in enumerate(summary.tables["breakdown"].iter_rows(named=True)):
         window = work.windows.row(at, named=True)
-        mine = busy.filter(*(busy[name] == window[name] for name in ("part", "rank", "device")))
+        here = [pl.col(name) == window[name] for name in ("part", "rank", "device")]
+        mine = busy.filter(here)
+        told = coverage(replace(work, gpu=work.gpu.filter(here)))
         properties = work.trace.traces[window["part"]].devices.get(row["device"], {})
         found.append(
             Device(
@@ -117,8 +122,11 @@ def devices(summary: Result) -> list[Device]:
                 name=clean(str(properties.get("name", "")), 40),
                 window_us=row["window_us"],
                 shares=tuple((name, row[column]) for name, column in SHARES),
-                busy=_line(mine.filter(mine["stream"].is_null())),
+                busy=_line(mine.filter(pl.col("stream").is_null())),
                 streams=_streams(mine),
+                coverage_pct=told["linked_pct"],
+                verdict=told["verdict"],
+                why=told["why"],
             )
         )
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Label
 
@@ -12,6 +11,8 @@ from ..widgets.frame_table import FrameTable
 from .base import ViewScreen
 
 if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
     from kinetop.analysis.question import Result
 
 

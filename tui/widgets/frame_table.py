@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
-from rich.style import Style
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.geometry import Region, Size
@@ -21,7 +18,11 @@ from textual.strip import Strip
 from ..render.columns import Look, Placed, looks, place
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import polars as pl
+    from rich.style import Style
+    from textual import events
 
     from kinetop.analysis.question import Column
 
@@ -273,7 +274,9 @@ class FrameTable(ScrollView, can_focus=True):
         base = self.rich_style
         if row >= self.rows:
             text = f" {self.empty}" if row == 0 and self.frame is not None else ""
-            return Strip([Segment(set_cell_size(text, width), self.get_component_rich_style("frametable--muted") if text else base)])
+            return Strip(
+                [Segment(set_cell_size(text, width), self.get_component_rich_style("frametable--muted") if text else base)]
+            )
         on_cursor = row == self.cursor
         if on_cursor and self.has_focus:
             base = self.get_component_rich_style("frametable--cursor")

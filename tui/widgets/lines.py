@@ -67,7 +67,10 @@ class KeyLine(Widget):
         current = self.app.current_mode
         if current not in names:
             return []
-        return [(str(n), name, f"app.view({n})", "bold underline" if name == current else "") for n, name in enumerate(names[:9], start=1)]
+        return [
+            (str(n), name, f"app.view({n})", "bold underline" if name == current else "")
+            for n, name in enumerate(names[:9], start=1)
+        ]
 
     def _keys(self) -> tuple[list[Entry], list[Entry]]:
         """Keys of the view and of what has the focus, and keys of the app."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from textual.content import Content
-from textual.geometry import Size
 from textual.widget import Widget
+
+if TYPE_CHECKING:
+    from textual.geometry import Size
 
 Drawing = Callable[[int], Sequence[Content]]
 """Width in cells to lines."""

@@ -77,7 +77,7 @@ def without_impossible_times(traces: TraceSet, frame: pl.DataFrame) -> Repaired:
     if odd.is_empty():
         return frame, ()
     count = odd.height
-    values = odd.select(((pl.col("start_ns") - pl.col("zero_ns")) / 1000).alias("us"))["us"].unique(maintain_order=True)
+    values = odd.select(((pl.col("start_ns") - pl.col("zero_ns")) / 1000).alias("us"))["us"].unique().sort()
     shown = ", ".join(f"{value:.15g}" for value in values.head(3)) + (", …" if values.len() > 3 else "")
     have, are = ("has an impossible timestamp", "is") if count == 1 else ("have impossible timestamps", "are")
     said = f"{counted(count, 'GPU event')} {have} ({shown}) and {are} left out of span, busy and idle"

@@ -1,42 +1,174 @@
-"""Placeholder that reads a whole file at once; replaced by the streaming importer in the next commits."""
+"""Files to opened traces: from the cache where they were imported before, else through a process of their own."""
 
 from __future__ import annotations
 
-import gzip
 import json
-import re
+import os
+import subprocess
+import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-import polars as pl
+from .. import cache
+from ..errors import NotATraceError, TraceError, UnreadableError
+from ..ranks import as_set
+from ..report import ImportReport, Notice
+from ..store import read_metadata
+from ..trace import Progress, Trace, TraceSet
+from .inputs import Input, inputs
+from .pipeline import rank_of
 
-from .. import schema
-from ..report import ImportReport
-from ..trace import Trace, TraceSet
-from . import rows
+MAX_JOBS = 16
+"""More decoders than that wait for the one that reads; each takes about 150 MB."""
+
+_ERRORS: dict[str, type[TraceError]] = {"other": NotATraceError, "unreadable": UnreadableError, "disk": UnreadableError}
 
 
-def open_set(paths: list[Path], **_: Any) -> TraceSet:
-    files = [f for p in paths for f in (sorted(p.iterdir()) if p.is_dir() else [p])]
-    return TraceSet(tuple(sorted((_one(f) for f in files), key=lambda t: t.rank)))
+def default_jobs() -> int:
+    """Return the cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(MAX_JOBS, cores))
 
 
-def _one(path: Path) -> Trace:
-    raw = path.read_bytes()
-    raw = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    data = json.loads(raw, parse_float=rows.Number, strict=False)
-    header = {} if isinstance(data, list) else {k: v for k, v in data.items() if k != "traceEvents"}
-    events = data if isinstance(data, list) else data["traceEvents"]
-    rank = header.get("distributedInfo", {}).get("rank") if isinstance(header.get("distributedInfo"), dict) else None
-    if rank is None:
-        hit = re.search(r"rank[-_]?(\d+)", path.name)
-        rank = int(hit[1]) if hit else 0
-    base = int(header.get("baseTimeNanoseconds", 0))
-    frame = rows.frame(events).with_columns(
-        event_id=pl.int_range(pl.len(), dtype=pl.UInt64), rank=pl.lit(rank, pl.Int32), ts_ns=pl.col("ts_ns") + base
-    ).with_columns(pl.col(*schema.DICTIONARY_COLUMNS).cast(pl.Categorical))
-    keep = tempfile.TemporaryDirectory()
-    out = Path(keep.name) / "t.parquet"
-    frame.write_parquet(out)
-    return Trace(path, out, rank, header, ImportReport(frame.height, len(raw)), keep=keep)
+@dataclass
+class _Place:
+    """Where imported traces go: the cache, or a temporary folder that goes when the traces do."""
+
+    kept: bool
+    folder: Path
+    holder: Any = None
+    notices: list[Notice] = field(default_factory=list)
+
+    @classmethod
+    def choose(cls, *, cached: bool) -> _Place:
+        if cached and cache.is_usable():
+            return cls(True, cache.folder())
+        holder = tempfile.TemporaryDirectory(prefix="kinetop-")
+        place = cls(False, Path(holder.name), holder)
+        if cached:
+            text = f"The cache folder {cache.folder()} cannot be written; nothing is kept for next time."
+            place.notices.append(Notice("no-cache", 1, text, level="info"))
+        return place
+
+    def out(self, item: Input, number: int) -> Path:
+        return cache.entry(item.path, item.member) if self.kept else self.folder / f"{number}.parquet"
+
+
+def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, progress: Progress | None = None) -> TraceSet:
+    """Open traces as one set; see `kinetop.traces.trace.open_traces`.
+
+    Raises:
+        UnreadableError: a file cannot be read as a trace.
+        CancelledError: `progress` raised it; nothing is left behind.
+    """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"jobs is 1 or more, not {jobs}")
+    place = _Place.choose(cached=cache)
+    found = inputs([_spooled(path, place) for path in paths])
+    named = {path.resolve() for path in paths}
+    outs = {item: item.path if item.is_parquet else place.out(item, number) for number, item in enumerate(found)}
+    failed = _import([item for item in found if not outs[item].exists()], outs, jobs or default_jobs(), progress, place)
+    lost = [error for item, error in failed.items() if item.path.resolve() in named]
+    if lost or len(failed) == len(found):
+        raise (lost or list(failed.values()))[0]
+    for item, error in failed.items():
+        place.notices.append(Notice("unreadable-file", 1, f"{item.label} was left out: {error}"))
+    traces = [_trace(item, outs[item], place) for item in found if item not in failed]
+    return as_set(traces, {trace.path: item.rank_hint for trace, item in zip(traces, [i for i in found if i not in failed], strict=True)}, place.notices)
+
+
+def _spooled(path: Path, place: _Place) -> Path:
+    """Standard input becomes a file: what kind it is shows only when it can be read again from its start."""
+    if str(path) != "-":
+        return path.expanduser()
+    if place.holder is None:
+        place.holder = tempfile.TemporaryDirectory(prefix="kinetop-")
+        place.kept, place.folder = False, Path(place.holder.name)
+    out = place.folder / "stdin"
+    with out.open("wb") as file:
+        while block := sys.stdin.buffer.read(1 << 20):
+            file.write(block)
+    return out
+
+
+def _trace(item: Input, parquet: Path, place: _Place) -> Trace:
+    said = read_metadata(parquet)
+    header = said.get("header") or {}
+    report = ImportReport.from_dict(said["report"]) if "report" in said else ImportReport()
+    if place.kept and not item.is_parquet:
+        cache.touch(parquet)
+    hint = item.rank_hint if item.rank_hint is not None else said.get("rank", 0)
+    return Trace(item.path, parquet, rank_of(header, hint), header, report, member=item.member, keep=place.holder)
+
+
+def _import(
+    items: list[Input], outs: dict[Input, Path], jobs: int, progress: Progress | None, place: _Place
+) -> dict[Input, TraceError]:
+    """Import files in a child process; return those that could not be read."""
+    if not items:
+        return {}
+    requests = [
+        {"path": str(item.path), "member": item.member, "out": str(outs[item]), "rank_hint": item.rank_hint or 0} for item in items
+    ]
+    failed: dict[Input, TraceError] = {}
+    with tempfile.TemporaryFile() as talk, _child({"jobs": jobs, "requests": requests}, talk) as child:
+        assert child.stdout is not None  # noqa: S101 - it is a pipe
+        answered: set[int] = set()
+        try:
+            for line in child.stdout:
+                message = json.loads(line)
+                if "place" not in message:
+                    if progress is not None:
+                        progress(message)
+                    continue
+                answered.add(message["place"])
+                if "error" in message:
+                    failed[items[message["place"]]] = _ERRORS[message["error"]](_said(message, place))
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            child.wait()
+            _tidy(child.pid, outs.values())
+        for number, item in enumerate(items):
+            if number not in answered:
+                failed[item] = UnreadableError(_died(item, child.returncode, talk))
+    return failed
+
+
+def _said(message: dict[str, Any], place: _Place) -> str:
+    if message["error"] != "disk":
+        return str(message["message"])
+    where = "set KINETOP_CACHE_DIR to a folder with more room" if place.kept else "set TMPDIR to a folder with more room"
+    return f"{message['message']} while importing; {where}."
+
+
+def _died(item: Input, code: int, talk: IO[bytes]) -> str:
+    """Say why an import ended without an answer; what it said last is the best there is."""
+    talk.seek(0)
+    last = talk.read().decode("utf-8", "replace").strip().splitlines()
+    why = f"signal {-code}" if code < 0 else f"status {code}"
+    hint = " (out of memory?)" if code == -9 else ""
+    return f"{item.path}: the import process ended with {why}{hint}{': ' + last[-1] if last else ''}."
+
+
+def _child(order: dict[str, Any], talk: IO[bytes]) -> subprocess.Popen[str]:
+    """Start the import process with our own kinetop, away from the terminal's signals: only we end it."""
+    import kinetop
+
+    home = str(Path(kinetop.__file__).parent.parent)
+    path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "POLARS_MAX_THREADS": str(order["jobs"])}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "kinetop.traces.reading.child", json.dumps(order)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=talk, text=True, env=environment, start_new_session=True,
+    )
+
+
+def _tidy(process: int, outs: Any) -> None:
+    """Take away what a killed child had begun."""
+    for folder in {out.parent for out in outs}:
+        for path in folder.glob(f".*.{process}-*.part"):
+            path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ def list_(*, kind: shared.Kind = None, json: shared.Json = False, output: shared
     form = shared.chosen_format(kind, json, output)
     import polars as pl
 
-    from kinetop.traces.store import cache_entries
+    from kinetop.traces.cache import entries as cache_entries
 
     from ..output import dumped, frame_bytes
 
@@ -41,7 +41,7 @@ def list_(*, kind: shared.Kind = None, json: shared.Json = False, output: shared
 
 def clear() -> None:
     """Delete every imported trace that is kept."""
-    from kinetop.traces.store import clear_cache
+    from kinetop.traces.cache import clear as clear_cache
 
     from ..format import plural, size
 

@@ -1,4 +1,4 @@
-"""`kinetop convert PATH… -o OUT`: keep traces as Parquet."""
+"""`kinetop convert PATH… -o OUT`: keep traces as Parquet, or write them back as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 Out = Annotated[
     Path,
-    typer.Option("--output", "-o", help="A .parquet file, or a folder that gets rank=N/ for several traces.", show_default=False),
+    typer.Option(
+        "--output",
+        "-o",
+        help="A .parquet file, a .json file (Chrome trace), or a folder that gets rank=N/ for each trace.",
+        show_default=False,
+    ),
 ]
 
 
@@ -35,11 +40,11 @@ def convert(
     no_cache: shared.NoCache = False,
 ) -> None:
     """Convert traces to Parquet files that Polars, pandas and DuckDB read as they are."""
-    if output.suffix == ".parquet":
+    if output.suffix.lower() in {".parquet", ".json"}:
         shared.check_output(output, paths)
     started_s = time.monotonic()
     keep = None if where is None else _condition(where)
-    from kinetop.traces.store import convert as write
+    from kinetop.traces.convert import convert as write
 
     with ProgressLine() as progress:
         written = write(paths, output, where=keep, jobs=jobs, cache=not no_cache, progress=progress)

@@ -50,7 +50,7 @@ def _own_info() -> dict[str, Any]:
     import platformdirs
 
     from kinetop.analysis.classify import user_file
-    from kinetop.traces.store import cache_folder
+    from kinetop.traces.cache import folder as cache_folder
 
     return {
         "schema": "kinetop.info/1",

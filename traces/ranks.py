@@ -1,0 +1,126 @@
+"""Which trace is which rank, which capture window of it, and how far its clock runs ahead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from .report import Notice
+from .trace import Trace, TraceSet
+
+SKEW_NS = 20_000
+"""Clock offsets below this are taken for the spread of a collective's end, not for skew: ranks leave one within microseconds."""
+
+
+def as_set(traces: Sequence[Trace], hints: dict[Path, int | None], notices: Sequence[Notice] = ()) -> TraceSet:
+    """Put opened traces together as ranks of one job.
+
+    Args:
+        traces: the traces, in natural order of their names.
+        hints: the rank in a file's name, by path, where there is one.
+        notices: findings so far.
+
+    Returns:
+        The set, sorted by rank, then by start; ranks, windows and clock offsets filled in.
+    """
+    said: list[Notice] = list(notices)
+    ranked = _ranked(list(traces), hints, said)
+    windowed = _windowed(ranked, said)
+    return TraceSet(tuple(_on_one_clock(windowed, said)), tuple(said))
+
+
+def _says_rank(trace: Trace) -> bool:
+    info = trace.header.get("distributedInfo")
+    return isinstance(info, dict) and "rank" in info
+
+
+def _ranked(traces: list[Trace], hints: dict[Path, int | None], said: list[Notice]) -> list[Trace]:
+    """The rank in the trace counts; the one in the name where the trace has none, or where all claim the same."""
+    if len(traces) == 1:
+        return traces
+    named = [hints.get(trace.path) for trace in traces]
+    claims = Counter(trace.rank for trace in traces)
+    distinct_names = None not in named and len(set(named)) == len(traces)
+    if all(not _says_rank(trace) for trace in traces):
+        if distinct_names:
+            text = f"Ranks {_listed([n for n in named if n is not None])} taken from the file names."
+            said.append(Notice("rank-from-name", len(traces), text, level="info"))
+            return [replace(trace, rank=rank) for trace, rank in zip(traces, named, strict=True) if rank is not None]
+        if len(set(named)) < len(traces) and set(named) == {None}:
+            said.append(Notice("rank-from-order", len(traces), f"No trace says its rank; they are numbered 0 to {len(traces) - 1} by name.", level="info"))
+            return [replace(trace, rank=place) for place, trace in enumerate(traces)]
+    elif distinct_names and len(claims) == 1:
+        text = f"All {len(traces)} traces claim rank {traces[0].rank}; ranks {_listed([n for n in named if n is not None])} taken from the file names."
+        said.append(Notice("rank-from-name", len(traces), text))
+        return [replace(trace, rank=rank) for trace, rank in zip(traces, named, strict=True) if rank is not None]
+    return traces
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    shown = sorted(numbers)
+    return ", ".join(map(str, shown)) if len(shown) <= 8 else f"{shown[0]} to {shown[-1]}"
+
+
+def _windowed(traces: list[Trace], said: list[Notice]) -> list[Trace]:
+    """Number the files of one rank by their start; neither replaces the other."""
+    starts = {id(trace): _extent(trace) for trace in traces}
+    ordered = sorted(traces, key=lambda trace: (trace.rank, starts[id(trace)][0]))
+    made: list[Trace] = []
+    for trace in ordered:
+        same = [other for other in made if other.rank == trace.rank]
+        made.append(replace(trace, window=len(same)))
+    for rank, count in Counter(trace.rank for trace in made).items():
+        if count > 1:
+            mine = [starts[id(trace)] for trace in ordered if trace.rank == rank]
+            apart = all(before[1] <= after[0] for before, after in zip(mine, mine[1:], strict=False))
+            how = "different time windows" if apart else "their times overlap: are they of one job?"
+            said.append(Notice("rank-claimed-twice", count, f"Rank {rank} is claimed by {count} files ({how}); each is kept as a window of its own."))
+    return made
+
+
+def _extent(trace: Trace) -> tuple[int, int]:
+    """First and last start among timed events, in ns; the profiler's own row about its window (cat Trace) aside."""
+    first, last = (
+        trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat") != "Trace").select(first=pl.col("ts_ns").min(), last=pl.col("ts_ns").max()).collect().row(0)
+    )
+    return (first or 0, last or 0)
+
+
+def _on_one_clock(traces: list[Trace], said: list[Notice]) -> list[Trace]:
+    """Fill in each rank's clock offset: a collective ends at the same moment on all its ranks."""
+    if len({trace.rank for trace in traces}) < 2:
+        return traces
+    ends = [_collective_ends(trace) for trace in traces]
+    made = [traces[0]]
+    for trace, mine in zip(traces[1:], ends[1:], strict=True):
+        both = ends[0].join(mine, on=["process_group", "comms_id", "seq", "collective"], nulls_equal=True, suffix="_mine")
+        apart = both.select((pl.col("end_ns_mine") - pl.col("end_ns")).median().round().cast(pl.Int64)).item() if both.height else None
+        if apart is None or abs(apart) < SKEW_NS or trace.rank == traces[0].rank:
+            made.append(trace)
+            continue
+        direction = "ahead of" if apart > 0 else "behind"
+        text = (
+            f"Rank {trace.rank} runs {abs(apart) / 1000:,.0f} us {direction} rank {traces[0].rank} "
+            f"(from {both.height} matching collectives); times across ranks are corrected."
+        )
+        said.append(Notice("clock-skew", both.height, text))
+        made.append(replace(trace, clock_offset_ns=apart))
+    return made
+
+
+def _collective_ends(trace: Trace) -> pl.DataFrame:
+    """When each numbered collective ended: one row per group, number and kind, kernels of the GPU only."""
+    keys = ["process_group", "comms_id", "seq", "collective"]
+    return (
+        trace.events.filter(pl.col("seq").is_not_null(), pl.col("stream").is_not_null(), pl.col("dur_ns") >= 0)
+        .select(pl.col("process_group").cast(pl.String), "comms_id", "seq", pl.col("collective").cast(pl.String), end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
+        .group_by(keys)
+        .agg(pl.col("end_ns").max(), n=pl.len())
+        .filter(pl.col("n") == 1)
+        .drop("n")
+        .collect()
+    )

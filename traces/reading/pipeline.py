@@ -1,0 +1,191 @@
+"""One trace file to one Parquet file: slices decoded side by side, written in order, what is odd repaired in between."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import NotATraceError
+from ..report import ImportReport, Notice
+from ..store import Writer
+from .decode import Decoder, Keys
+from .document import Document
+from .repair import Findings, Walked, Walker
+from .slices import Slice, pieces
+from .source import Source, describe, open_source
+from .tally import Refused
+
+PIECE_BYTES = 1 << 19
+"""A slice that does not decode is cut into pieces of this size, so that one broken event costs half a megabyte of slow work."""
+
+Decoded = list[tuple[Slice, "pa.Table | None"]]
+"""A slice as pieces, each with its table, or None where the fast path refused it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an import made."""
+
+    header: dict[str, Any]
+    report: ImportReport
+
+
+def import_file(
+    path: Path, out: Path, *, member: str | None, jobs: int, progress: Callable[[int, int, int], None], rank_hint: int = 0
+) -> Outcome:
+    """Read a trace and write it as a Parquet trace.
+
+    Args:
+        path: the trace.
+        out: the file to write; an incomplete one is taken away again.
+        member: which member of a zip archive.
+        jobs: slices decoded at a time.
+        progress: called with bytes of the file read, bytes in all, events written.
+        rank_hint: the rank, when the trace itself does not say it.
+
+    Raises:
+        UnreadableError: it cannot be read as a trace.
+    """
+    source = open_source(path, member)
+    label = str(path) if member is None else f"{path} ({member})"
+    document = Document(source.chunks(), label)
+    findings = Findings()
+    with source.stream, Writer(out) as writer:
+        run = _Run(source, document, writer, findings, jobs, progress)
+        found = document.begin()
+        writer.source = label
+        writer.base_ns, writer.rank = base_ns(document.header), rank_of(document.header, rank_hint)
+        while found:
+            run.array()
+            found = document.members()
+        document.finish()
+        said = base_ns(document.header), rank_of(document.header, rank_hint)
+        if said != (writer.base_ns, writer.rank):
+            writer.replace(*said)
+        if writer.events and not writer.typed:
+            raise NotATraceError(f"{label}: {describe([])}: none of its {writer.events:,} elements has a type (ph).")
+        notices = [*source.notices, *findings.notices(), *document.notices, *writer.notices()]
+        report = ImportReport(writer.events, document.offset, _once(notices))
+        writer.finish(document.header, report)
+    return Outcome(document.header, report)
+
+
+def base_ns(header: dict[str, Any]) -> int:
+    """Return baseTimeNanoseconds: what start times are relative to; 0 where the trace does not say."""
+    value = header.get("baseTimeNanoseconds", 0)
+    try:
+        base = int(value) if not isinstance(value, float) or value.is_integer() else 0
+        return base if abs(base) < 2**63 else 0
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def rank_of(header: dict[str, Any], hint: int) -> int:
+    """Return the rank that the trace says, else the hint."""
+    info = header.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if isinstance(rank, str) and rank.isdecimal():
+        rank = int(rank)
+    return rank if type(rank) is int and 0 <= rank < 2**31 else hint
+
+
+def _once(notices: list[Notice]) -> list[Notice]:
+    """Leave out what follows from a stream that ends early: that the document does."""
+    cut = any(notice.code.startswith("damaged-") for notice in notices)
+    kept = [notice for notice in notices if not (cut and notice.code in ("truncated", "unclosed-array"))]
+    seen = {notice.code for notice in kept}
+    return [n for n in kept if not (n.code == "truncated" and n.message.startswith("The file is cut off at") and _cut_inside(seen, kept))]
+
+
+def _cut_inside(seen: set[str], kept: list[Notice]) -> bool:
+    return "truncated" in seen and any(n.code == "truncated" and "inside an event" in n.message for n in kept)
+
+
+class _Run:
+    """The work on one file: decoders, the order of what they return, and the repair of what they refuse."""
+
+    def __init__(
+        self, source: Source, document: Document, writer: Writer, findings: Findings, jobs: int, progress: Callable[[int, int, int], None]
+    ) -> None:
+        self._source = source
+        self._document = document
+        self._writer = writer
+        self._walker = Walker(findings)
+        self._jobs = jobs
+        self._progress = progress
+        self._keys = Keys()
+        self._local = threading.local()
+        self._decoders: list[Decoder] = []
+
+    def array(self) -> None:
+        """Read one event array and leave the document just after it."""
+        carry: Slice | None = None
+        decoded = self._decoded(self._document.slices())
+        for pieces_of_slice in decoded:
+            for place, (piece, table) in enumerate(pieces_of_slice):
+                if table is not None and carry is None:
+                    self._writer.write(table)
+                    continue
+                whole = piece if carry is None else Slice(carry.data + piece.data, carry.offset, piece.gap, piece.final)
+                walked = self._walker.walk(whole)
+                self._writer.write(walked.table)
+                carry = walked.carry
+                if walked.end is not None:
+                    self._ended(walked, piece, pieces_of_slice[place + 1 :], decoded)
+                    return
+            self._progress(self._source.read_bytes, self._source.total_bytes, self._writer.events)
+
+    def _ended(self, walked: Walked, piece: Slice, after: Decoded, decoded: Iterator[Decoded]) -> None:
+        """Hand what lies behind the end of the array back to the document."""
+        rest = [walked.rest, piece.gap]
+        for later in (after, *decoded):
+            rest += [part for other, _ in later for part in (other.data, other.gap)]
+        assert walked.end is not None  # noqa: S101 - the caller looked
+        self._document.array_ended(b"".join(rest), walked.end)
+
+    def _decoded(self, slices: Iterable[Slice]) -> Iterator[Decoded]:
+        """Decode slices, `jobs` at a time, and return them in order; with one job nothing runs beside anything."""
+        try:
+            if self._jobs == 1:
+                yield from map(self._decode, slices)
+                return
+            with ThreadPoolExecutor(self._jobs, thread_name_prefix="decode") as pool:
+                waiting: deque[Future[Decoded]] = deque()
+                for piece in slices:
+                    waiting.append(pool.submit(self._decode, piece))
+                    # One slice more than there are jobs: the next is ready when a decoder is, and memory stays bounded.
+                    if len(waiting) > self._jobs:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+        finally:
+            for decoder in self._decoders:
+                decoder.close()
+            self._decoders.clear()
+            self._local = threading.local()
+
+    def _decode(self, whole: Slice) -> Decoded:
+        if not whole.final:
+            table = self._try(whole)
+            if table is not None:
+                return [(whole, table)]
+        parts = list(pieces(whole, PIECE_BYTES))
+        # The last piece of the trace holds the end of the array, which only the walk can tell.
+        return [(part, None if part.final else self._try(part)) for part in parts]
+
+    def _try(self, piece: Slice) -> pa.Table | None:
+        decoder: Decoder | None = getattr(self._local, "decoder", None)
+        if decoder is None:
+            decoder = self._local.decoder = Decoder(self._keys)
+            self._decoders.append(decoder)
+        try:
+            return decoder.decode(piece.data)
+        except Refused:
+            return None

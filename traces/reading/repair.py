@@ -1,0 +1,208 @@
+"""What the fast path refuses, event by event: keeps every event that can be read, and counts what was done to it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from ..report import Notice
+from . import rows
+from .columns import SCHEMA
+from .mend import DRIVE, Duplicates, clean_surrogates, decoder, has_surrogate_escape, mend
+from .slices import Slice
+
+_KEYS = r'"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"\s*:'
+_NEXT_EVENT = re.compile(r"\}\s*,?\s*(?=\{\s*" + _KEYS + ")")
+_EVENT_START = re.compile(r"\{\s*" + _KEYS)
+_ARRAY_END = re.compile(r'\}(?=\s*\]\s*(?:,\s*"|\}|\Z))')
+_SEPARATOR = re.compile(r"[\s,\x00]*")
+_INVALID = re.compile("[\udc80-\udcff]")
+
+_SAID: dict[str, str] = {
+    "bad-escape": "{n} held backslashes that are not JSON escapes (unescaped Windows paths?); they were taken literally",
+    "bad-number": "{n} held a number that JSON does not know (inf, nan, ...); it was read as null, or mended where its value is plain",
+    "stray-comma": "{n} had a comma too many; it was ignored",
+    "unescaped-quote": "{n} held quotes that were not escaped; they were taken as part of the text",
+    "control-character": "{n} held raw control characters in a text; they were kept",
+    "invalid-utf8": "{n} held bytes that are not UTF-8; they are shown as the replacement character",
+    "invalid-unicode": "{n} held half a surrogate pair; it is shown as the replacement character",
+    "duplicate-member": "{n} had a member twice; the last one counts",
+    "unreadable-event": "{n} could not be read and were left out",
+    "not-an-event": "{n} in the event array were not events and were left out",
+    "missing-comma": "{n} were not separated by a comma; all were kept",
+    "garbage": "Between events there was text that is no event, {n} times; it was left out",
+    "truncated": "The file is cut off inside an event; the events before it were kept and all totals are partial",
+}
+_INFO = frozenset({"stray-comma", "missing-comma"})
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was met while repairing, by code: how often, and where first."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, int] = field(default_factory=dict)
+
+    def add(self, code: str, offset: int) -> None:
+        """Count one more."""
+        self.counts[code] = self.counts.get(code, 0) + 1
+        self.offsets.setdefault(code, offset)
+
+    def notices(self) -> list[Notice]:
+        """Return them as notices, in the order first met."""
+        made = []
+        for code, count in self.counts.items():
+            events = "1 event" if count == 1 else f"{count:,} events"
+            text = _SAID[code].format(n=f"{count:,}" if code == "garbage" else events)
+            made.append(Notice(code, count, f"{text} (first at byte {self.offsets[code]:,}).", self.offsets[code], "info" if code in _INFO else "warning"))
+        return made
+
+
+@dataclass(slots=True)
+class Walked:
+    """A piece, walked through."""
+
+    table: pa.Table
+    carry: Slice | None = None
+    """An event that goes on in the next piece."""
+    end: int | None = None
+    """Byte offset just after the bracket that closes the event array, when it is in this piece."""
+    rest: bytes = b""
+    """The bytes from there on."""
+
+
+class Walker:
+    """Goes through pieces that the fast path refused.
+
+    Args:
+        findings: where to count what is repaired.
+    """
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._text = ""
+        self._piece = Slice(b"", 0)
+        self._events: list[dict[str, Any]] = []
+
+    def walk(self, piece: Slice) -> Walked:
+        """Read the events of a piece one by one.
+
+        Args:
+            piece: events as they stand, possibly broken, possibly with the end of the array in them.
+
+        Returns:
+            The events as a table, and how far the piece went.
+        """
+        self._piece = piece
+        self._text = piece.data.decode("utf-8", "surrogateescape")
+        self._events = []
+        careful = DRIVE.search(self._text) is not None or has_surrogate_escape(self._text) or _INVALID.search(self._text) is not None
+        at = 0
+        previous = ","
+        while True:
+            gap = _SEPARATOR.match(self._text, at)
+            at = gap.end() if gap else at
+            if at >= len(self._text):
+                return self._walked()
+            previous = gap[0] if gap else ""
+            if self._text[at] == "]":
+                rest = self._text[at + 1 :].encode("utf-8", "surrogateescape")
+                return self._walked(end=self._offset(at + 1), rest=rest)
+            if self._events and "," not in previous:
+                self._findings.add("missing-comma", self._offset(at))
+            following = self._event(at, careful=careful)
+            if following is None:
+                return self._unfinished(at)
+            at = following
+
+    def _event(self, at: int, *, careful: bool) -> int | None:
+        """Read one element; return where the next begins, None when this one does not end here."""
+        odd: list[str] = []
+        try:
+            value, end = decoder(odd).raw_decode(self._text, at)
+        except (ValueError, RecursionError):
+            return self._broken(at)
+        if careful and self._is_suspect(at, end):
+            return self._mended(at, end)
+        self._keep(value, at, ["bad-number"] if odd else [])
+        return end
+
+    def _is_suspect(self, at: int, end: int) -> bool:
+        text = self._text[at:end]
+        return DRIVE.search(text) is not None or has_surrogate_escape(text) or _INVALID.search(text) is not None
+
+    def _broken(self, at: int) -> int | None:
+        """Find the end of an element that does not parse, and mend it or leave it out."""
+        if self._text[at] not in "{[":
+            return self._garbage(at)
+        boundary = _NEXT_EVENT.search(self._text, at)
+        close = _ARRAY_END.search(self._text, at) if self._piece.final else None
+        ends = [match.start() + 1 for match in (boundary, close) if match]
+        if not ends:
+            return None
+        return self._mended(at, min(ends))
+
+    def _garbage(self, at: int) -> int:
+        self._findings.add("garbage", self._offset(at))
+        following = _EVENT_START.search(self._text, at)
+        close = self._text.find("]", at) if self._piece.final else -1
+        stop = following.start() if following else len(self._text)
+        return close if 0 <= close < stop else stop
+
+    def _mended(self, at: int, end: int) -> int:
+        text = self._text[at:end]
+        codes: list[str] = []
+        try:
+            value, codes = mend(text)
+        except (ValueError, RecursionError):
+            # Two writers in one file break an event by starting another inside it: keep the inner one.
+            inner = None
+            for inner in _EVENT_START.finditer(text, 1):
+                pass
+            self._findings.add("unreadable-event", self._offset(at))
+            return at + inner.start() if inner is not None else end
+        if _INVALID.search(text):
+            codes.append("invalid-utf8")
+        elif has_surrogate_escape(text) and clean_surrogates(value) != value:
+            codes.append("invalid-unicode")
+        self._keep(clean_surrogates(value), at, codes)
+        return end
+
+    def _keep(self, value: Any, at: int, codes: list[str]) -> None:
+        if not isinstance(value, dict):
+            self._findings.add("not-an-event", self._offset(at))
+            return
+        if isinstance(value, Duplicates) or isinstance(value.get("args"), Duplicates):
+            codes.append("duplicate-member")
+        for code in codes:
+            self._findings.add(code, self._offset(at))
+        self._events.append(value)
+
+    def _unfinished(self, at: int) -> Walked:
+        """The last element does not end in this piece: it goes on in the next, or the file is cut off."""
+        offset = self._offset(at)
+        data = self._text[at:].encode("utf-8", "surrogateescape")
+        if not self._piece.final:
+            return self._walked(carry=Slice(data + self._piece.gap, offset))
+        self._findings.add("truncated", offset)
+        return self._walked()
+
+    def _walked(self, carry: Slice | None = None, end: int | None = None, rest: bytes = b"") -> Walked:
+        return Walked(table(self._events), carry, end, rest)
+
+    def _offset(self, at: int) -> int:
+        """Turn a position in the text into a byte offset of the trace."""
+        return self._piece.offset + len(self._text[:at].encode("utf-8", "surrogateescape"))
+
+
+def table(events: list[dict[str, Any]]) -> pa.Table:
+    """Return events as a table with the event table's Arrow schema."""
+    frame = rows.frame(events).to_arrow()
+    columns = []
+    for field_ in SCHEMA:
+        column = frame.column(field_.name)
+        columns.append(column.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(field_.type) else column.cast(field_.type))
+    return pa.Table.from_arrays(columns, schema=SCHEMA)

@@ -1,0 +1,199 @@
+"""DuckDB's columns to the event table's, counting values and texts on the way so that nothing is skipped or changed unseen."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .. import schema
+from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, SCHEMA
+from .rows import coerced, dumps, is_integer_text
+
+if TYPE_CHECKING:
+    from .decode import Keys
+
+
+class Refused(Exception):
+    """The slice does not decode exactly; why, for the log."""
+
+
+class Tally:
+    """One slice's columns.
+
+    Args:
+        keys: the members that were asked for.
+        read: what DuckDB returned: columns `h:<member>` and `a:<member of args>`, and `has_args`.
+    """
+
+    def __init__(self, keys: Keys, read: pa.Table) -> None:
+        self._keys = keys
+        self._read = read
+        self._values = 0
+        self._texts = 0
+        self._flags = 0
+        self._left: dict[str, pl.Series] = {}
+        self._extra: dict[str, pl.Series] = {}
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the event table that this slice fills.
+
+        Raises:
+            Refused: a value cannot be held exactly.
+        """
+        made: dict[str, Any] = {}
+        for key, column in HEAD_TEXT.items():
+            made[column] = self._text(self._column("h:" + key)).dictionary_encode()
+        if made["ph"].null_count:
+            raise Refused("an element that is not an event")
+        for key, column in HEAD_ID.items():
+            made[column] = self._ids(key, self._column("h:" + key), dictionary=column != "id")
+        for key, column in HEAD_TIME.items():
+            made[column] = self._nanoseconds(key, self._column("h:" + key))
+        for key in self._keys.args:
+            made[ARGS[key].column] = self._arg(key, ARGS[key])
+        for key in self._keys.extra_args:
+            self._left[key] = self._any(self._column("a:" + key))
+        for key in self._keys.extra_head:
+            self._extra[key] = self._any(self._column("h:" + key))
+        made["args"] = self._args()
+        made["extra"] = _joined(self._extra, self._read.num_rows)
+        return made
+
+    def check(self, data: bytes) -> None:
+        """Compare what came out with what the bytes hold.
+
+        Raises:
+            Refused: a value was skipped or changed its type.
+        """
+        tight = b'":"' in data
+        texts = data.count(b'": "') + (data.count(b'":"') if tight else 0)
+        flags = data.count(b'": tru') + data.count(b'": fals') + ((data.count(b'":tru') + data.count(b'":fals')) if tight else 0)
+        if self._texts != texts or self._flags != flags or self._values != data.count(b'":'):
+            raise Refused("a value was skipped or changed its type")
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        column = self._read.column(name)
+        self._values += len(column) - column.null_count
+        return column
+
+    def _text(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        self._texts += len(column) - column.null_count
+        return column
+
+    def _ids(self, key: str, column: pa.ChunkedArray, *, dictionary: bool) -> pa.ChunkedArray:
+        """Numbers and texts alike become text; a text that looks like a number is noted in `extra`."""
+        series = pl.Series(column)
+        values = series.unique().drop_nulls()
+        self._count(series)
+        plain = values.filter(~values.str.contains(EXACT["int"]))
+        back = {text: json.loads(text) for text in plain}
+        if any(not isinstance(value, str) for value in back.values()):
+            raise Refused(f"{key} is neither an integer nor a text")
+        if back:
+            masked = [text for text, value in back.items() if is_integer_text(value)]
+            if masked:
+                self._extra[key] = pl.select(pl.when(series.is_in(masked)).then(series)).to_series()
+            series = series.replace(list(back), list(back.values()))
+        made = series.to_arrow().cast(pa.string())
+        return made.dictionary_encode() if dictionary else made
+
+    def _nanoseconds(self, key: str, column: pa.ChunkedArray) -> pa.Array:
+        """DECIMAL(38,3) microseconds are integer nanoseconds already; only the type changes."""
+        series = pl.Series(column)
+        if self._keys.quoted_times:
+            self._count(series)
+            quoted = series.str.starts_with('"')
+            if quoted.any():
+                self._extra[key] = pl.select(pl.when(quoted).then(series)).to_series()
+            bare = series.str.strip_chars('"')
+            if bare.str.contains(r"^-?[0-9]{1,18}(?:\.[0-9]+)?$").not_().any():
+                raise Refused("a time that is no plain number")
+            series = bare.cast(pl.Decimal(38, 3))
+        try:
+            return series.to_physical().cast(pl.Int64).to_arrow()
+        except pl.exceptions.InvalidOperationError as error:
+            raise Refused("a time beyond 64 bits") from error
+
+    def _arg(self, key: str, arg: schema.Arg) -> Any:
+        column = self._column("a:" + key)
+        dtype = SCHEMA.field(arg.column).type
+        if column.null_count == len(column):
+            return pa.nulls(len(column), dtype)
+        if key in self._keys.loose or arg.kind == "uint":
+            return self._loose(key, arg, self._any(column)).cast(dtype)
+        if arg.kind == "text":
+            return self._text(column)
+        if arg.kind == "json":
+            series = self._any(column)
+            if series.str.contains(EXACT["json"]).not_().any():
+                raise Refused(f"{key} is not a list")
+            return column
+        if not pc.all(pc.is_finite(column)).as_py():
+            raise Refused("a number that JSON does not know")
+        if arg.kind == "float":
+            return column
+        if pc.max(pc.abs(column)).as_py() >= 2.0**53:
+            raise Refused(f"{key} is beyond 2^53")
+        try:
+            return pc.cast(column, dtype)
+        except pa.ArrowInvalid as error:
+            raise Refused(f"{key} is not an integer") from error
+
+    def _loose(self, key: str, arg: schema.Arg, series: pl.Series) -> pa.Array:
+        """A member of mixed kinds: what fits goes to its column, all else stays in `args` as written, its nearest value beside it."""
+        exact = series.str.contains(EXACT[arg.kind])
+        dtype = {"int": pl.Int64, "uint": pl.UInt64, "float": pl.Float64}.get(arg.kind, pl.String)
+        fitting = pl.select(pl.when(exact).then(series)).to_series()
+        typed = fitting.str.strip_chars('"') if arg.kind == "text" else fitting.cast(dtype, strict=False)
+        if arg.kind in ("int", "uint") and SCHEMA.field(arg.column).type == pa.int32():
+            typed = typed.cast(pl.Int32, strict=False)
+        odd = pl.select(pl.when(series.is_not_null() & typed.is_null()).then(series)).to_series()
+        if odd.null_count() < len(odd):
+            self._left[key] = odd
+            back = {text: coerced(arg.kind, json.loads(text)) for text in odd.unique().drop_nulls()}
+            near = odd.replace_strict(list(back), list(back.values()), return_dtype=typed.dtype, default=None)
+            typed = pl.select(pl.coalesce(typed, near)).to_series()
+        return typed.to_arrow()
+
+    def _any(self, column: pa.ChunkedArray) -> pl.Series:
+        """JSON text of any kind, counted."""
+        series = pl.Series(column)
+        self._count(series)
+        return series
+
+    def _count(self, series: pl.Series) -> None:
+        values = series.drop_nulls()
+        if values.is_empty():
+            return
+        if values.str.contains(NOT_JSON).any():
+            raise Refused("a number that JSON does not know")
+        self._texts += int(values.str.starts_with('"').sum())
+        self._flags += int((values.str.starts_with("t") | values.str.starts_with("f")).sum())
+
+    def _args(self) -> pa.Array:
+        """The `args` column: what has no column as one object, `{}` where args was there but empty."""
+        has_args = self._read.column("has_args")
+        self._values += pc.sum(has_args).as_py() or 0
+        left = _joined(self._left, self._read.num_rows)
+        filled = None
+        for key in [*self._keys.args, *self._keys.extra_args]:
+            valid = pc.is_valid(self._read.column("a:" + key))
+            filled = valid if filled is None else pc.or_(filled, valid)
+        empty = has_args if filled is None else pc.and_not(has_args, filled)
+        return pc.if_else(empty, "{}", left)
+
+
+def _joined(members: dict[str, pl.Series], height: int) -> pa.Array:
+    """Join JSON texts by member into one object a row, null where there is none."""
+    filled = {key: series for key, series in members.items() if series.null_count() < len(series)}
+    if not filled:
+        return pa.nulls(height, pa.string())
+    frame = pl.DataFrame({str(place): series for place, series in enumerate(filled.values())})
+    texts = [pl.lit(dumps(key) + ":") + pl.col(str(place)) for place, key in enumerate(filled)]
+    joined = pl.concat_str(texts, separator=",", ignore_nulls=True)
+    text = frame.select(pl.when(joined != "").then("{" + joined + "}")).to_series()
+    return text.to_arrow().cast(pa.string())

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from ..format import clean, duration, percent, plural
-from .bars import apportion, sparkline
+from .bars import apportion, sparkline, squeeze
 
 CAUSES: dict[str, tuple[str, str]] = {
     "host late": ("█", "$warning"),
@@ -94,13 +94,15 @@ def cards(devices: Sequence[IdleDevice], width: int) -> list[Content]:
     """
     lines = []
     for device in devices:
-        head = f"   idle {percent(device.idle_pct)}   {duration(device.idle_us)} of {duration(device.window_us)} in {plural(device.gaps, 'gap')}"
+        head = f"   idle {percent(device.idle_pct)}   {duration(device.idle_us)} of {duration(device.window_us)}"
+        head += f" in {plural(device.gaps, 'gap')}"
         lines.append(Content.assemble((f" {device.title}", "bold"), clean(head, max(0, width - cell_len(device.title) - 1))))
         if device.idle_us > 0:
             lines.append(Content(" ").append(bar(device.parts, width - 2)))
             lines.append(legend(device.parts, width))
-        spark = sparkline(device.share, width - LABEL_CELLS - 2, low=0, high=1)
-        lines.append(Content.assemble((f" {'over time':{LABEL_CELLS}}", "$text-muted"), (spark, "$idle")))
+        lines.append(
+            Content.assemble((f" {'over time':{LABEL_CELLS}}", "$text-muted"), _over_time(device, width - LABEL_CELLS - 2))
+        )
     return lines
 
 
@@ -112,16 +114,15 @@ def rows(devices: Sequence[IdleDevice], width: int) -> list[Content]:
         width: cells of a line.
     """
     titles = max((cell_len(device.title) for device in devices), default=0)
-    longest = max((device.idle_us for device in devices), default=0.0)
+    most_pct = max((device.idle_pct for device in devices), default=0.0)
     room = width - titles - 14
     half = room // 2 - 1
-    lines = [Content.styled(f" {'':{titles}}  {'idle':>8}  {'causes':{half}}  over time", "$text-muted")]
+    lines = [legend(_pooled(devices), width)]
     for device in devices:
-        causes = bar(device.parts, max(1, round(half * device.idle_us / longest))) if device.idle_us > 0 else Content("")
+        causes = bar(device.parts, max(1, round(half * device.idle_pct / most_pct))) if device.idle_us > 0 else Content("")
         text = Content.assemble((f" {device.title:{titles}}", "bold"), f"  {percent(device.idle_pct):>8}  ", causes)
-        text = text.append(" " * (half - causes.cell_length + 2))
-        lines.append(text.append(Content.styled(sparkline(device.share, room - half - 2, low=0, high=1), "$idle")))
-    return [*lines, legend(_pooled(devices), width)]
+        lines.append(text.append(" " * (half - causes.cell_length + 2)).append(_over_time(device, room - half - 2)))
+    return lines
 
 
 def gap(row: Mapping[str, Any], width: int) -> list[Content]:
@@ -155,6 +156,12 @@ def told(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     host = f"thread {row['thread']} in " + "   ".join(clean(text, 120) for text in doing) if doing else "not recorded what it did"
     ends = f"{row['next']}, stream {row['next_stream']}" if row["next"] else "nothing in this window"
     return [("the host", host), ("after", row["previous"] or "nothing in this window"), ("before", ends)]
+
+
+def _over_time(device: IdleDevice, width: int) -> Content:
+    # A blank, not the lowest mark, where the device was busy throughout.
+    cells = [value if value > 0.01 else None for value in (value or 0.0 for value in squeeze(device.share, width))]
+    return Content.styled(sparkline(cells, width, low=0, high=1), "$warning")
 
 
 def _named(label: str, text: str, width: int) -> Content:

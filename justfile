@@ -34,9 +34,12 @@ types:
 # run lint, types and tests
 check: lint types test
 
-# measure import, analyses and the terminal, and rewrite docs/performance.md (long)
-bench *args:
-    {{python}} bench/report.py run {{args}}
+# measure on TRACE and rewrite docs/performance.md; PEERS is a Python with HolisticTraceAnalysis and pysimdjson (long)
+bench trace peers="":
+    {{python}} bench/bench_import.py {{quote(trace)}} {{ if peers == "" { "" } else { "--peers " + quote(peers) } }}
+    {{python}} bench/bench_analyses.py
+    {{python}} bench/bench_tui.py
+    {{python}} bench/report.py
 
 # write the pages of docs/ that come from the code
 docs:

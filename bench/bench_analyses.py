@@ -50,7 +50,7 @@ def plain_kernels(parquet: Path) -> None:
     import polars as pl
 
     kernels = pl.scan_parquet(parquet, glob=False).filter(pl.col("cat") == "kernel")
-    kernels.group_by("name").agg(pl.len(), pl.col("dur_ns").sum(), pl.col("dur_ns").median()).collect()
+    kernels.group_by("name").agg(count=pl.len(), total=pl.col("dur_ns").sum(), median=pl.col("dur_ns").median()).collect()
 
 
 def measure(events: int, folder: Path) -> list[dict[str, Any]]:

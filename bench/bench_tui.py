@@ -38,6 +38,7 @@ class Terminal:
     """kinetop in a pty of 140 by 40."""
 
     def __init__(self, trace: Path, cache: Path) -> None:
+        self.seen = b""
         self.begin = time.perf_counter()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -71,6 +72,7 @@ class Terminal:
         begin = time.perf_counter()
         os.write(self.fd, key)
         _, last, text = self.read_until_quiet(2.0)
+        self.seen = text or self.seen
         return (last - begin) * 1000, len(text)
 
     def close(self) -> None:
@@ -99,8 +101,8 @@ def measure(events: int, folder: Path) -> list[dict[str, Any]]:
     for what, key, times in PRESSES:
         presses = sorted(terminal.press(key) for _ in range(times))
         sizes = sorted(size for _, size in presses)
-        if not sizes[-1]:
-            raise SystemExit(f"{what}: nothing was drawn")
+        if not sizes[0]:
+            raise SystemExit(f"{what}: nothing was drawn; on the screen before:\n{terminal.seen[-3_000:]!r}")
         row = {
             "what": what,
             "ms": round(presses[times // 2][0], 1),

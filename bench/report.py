@@ -8,6 +8,8 @@ from typing import Any
 from measure import RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "performance.md"
+NOTES = ROOT / "bench" / "notes.md"
+"""Words of ours on the figures, put under the tables: what falls short, and why."""
 BUDGET_KEY_MS, BUDGET_KEY_BYTES, BUDGET_FILTER_MS = 50, 1_000, 200
 
 Rows = list[dict[str, Any]]
@@ -112,6 +114,8 @@ def main() -> None:
         if rows:
             machines[name] = machine
             lines += part(rows)
+    if NOTES.is_file():
+        lines += ["## What falls short", "", NOTES.read_text().strip(), ""]
     lines += ["## Machine", ""]
     for name, machine in machines.items():
         lines.append(f"- {name}: " + ", ".join(f"{key} {value}" for key, value in machine.items()))

@@ -243,7 +243,10 @@ def test_two_gpus_of_one_process_are_no_merge(made: Made) -> None:
 
 
 def test_lane_without_stream_comes_from_the_thread(made: Made) -> None:
-    rows = [kernel(EPOCH + at * MS, stream=None, thread=tid, device=None) for at, tid in enumerate(["64", "stream 65", "copy", "draw"])]
+    rows = [
+        kernel(EPOCH + at * MS, stream=None, thread=tid, device=None)
+        for at, tid in enumerate(["64", "stream 65", "copy", "draw"])
+    ]
     trace = made(rows)
     assert trace.activities["stream"].to_list()[:2] == [64, 65]
     assert trace.activities["stream"].n_unique() == 4
@@ -261,11 +264,17 @@ def test_device_comes_from_the_process(made: Made) -> None:
 
 
 def test_nothing_on_the_gpu_is_told_from_nothing_recorded(made: Made) -> None:
-    calls = [host(EPOCH + at, name=name) for at, name in enumerate(["cudaLaunchKernel", "cuLaunchKernelEx", "cudaStreamSynchronize"])]
+    calls = [
+        host(EPOCH + at, name=name) for at, name in enumerate(["cudaLaunchKernel", "cuLaunchKernelEx", "cudaStreamSynchronize"])
+    ]
     lost = made(calls)
     assert lost.activities.is_empty()
-    assert notice(lost, "gpu-not-captured").message.startswith("2 kernel launches but 0 GPU events: GPU activity was not captured")
-    assert notice(made([host(EPOCH, name="cudaLaunchKernel")]), "gpu-not-captured").message.startswith("1 kernel launch but 0 GPU events")
+    assert notice(lost, "gpu-not-captured").message.startswith(
+        "2 kernel launches but 0 GPU events: GPU activity was not captured"
+    )
+    assert notice(made([host(EPOCH, name="cudaLaunchKernel")]), "gpu-not-captured").message.startswith(
+        "1 kernel launch but 0 GPU events"
+    )
     cpu = made([host(EPOCH, cat="cpu_op")])
     assert [one.level for one in cpu.warnings if one.code == "no-gpu-events"] == ["info"]
     assert codes(made(calls, row_of_kernels(2))) == {"gpu-not-captured"}

@@ -85,7 +85,9 @@ def test_crossing_operators(made: Made) -> None:
 
 def test_an_external_id_names_the_operator_where_nothing_is_around_the_call(made: Made) -> None:
     ops = [op(0, 5, "mine", external_id=7), op(0, 5, "old", external_id_legacy=8)]
-    trace = made([gpu(200, 1, external_id=7), gpu(220, None, external_id_legacy=8), gpu(240, None, external_id=99), call(50, 1), *ops])
+    trace = made(
+        [gpu(200, 1, external_id=7), gpu(220, None, external_id_legacy=8), gpu(240, None, external_id=99), call(50, 1), *ops]
+    )
     assert trace.launches["op"].to_list() == ["mine", "old", None]
 
 

@@ -20,7 +20,9 @@ def test_against_the_definition(points: list[tuple[str, int]], ranges: list[tupl
     at = pl.DataFrame([(0, "p", *point) for point in points], schema={**KINDS, "at_ns": pl.Int64}, orient="row")
     wanted = []
     for thread, time in points:
-        around = [(start, -end, row) for row, (_, _, lane, start, end) in enumerate(rows) if lane == thread and start <= time < end]
+        around = [
+            (start, -end, row) for row, (_, _, lane, start, end) in enumerate(rows) if lane == thread and start <= time < end
+        ]
         wanted.append(max(around)[2] if around else None)
     assert innermost(at, frame).to_list() == wanted
 

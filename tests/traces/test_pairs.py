@@ -19,7 +19,8 @@ def mark(ph: str, ts: int, name: str | None = None, thread: str = "7", **more: A
 def paired(rows: list[dict[str, Any]]) -> Pairs:
     kinds = {"part": pl.Int32, "event_id": pl.UInt64, "process": pl.Categorical, "thread": pl.Categorical, "ph": pl.Categorical}
     frame = pl.DataFrame(
-        [{"part": 0, "event_id": at, **row} for at, row in enumerate(rows)], schema={**kinds, "name": pl.String, "ts_ns": pl.Int64}
+        [{"part": 0, "event_id": at, **row} for at, row in enumerate(rows)],
+        schema={**kinds, "name": pl.String, "ts_ns": pl.Int64},
     )
     return pairs(frame.lazy())
 

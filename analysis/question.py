@@ -17,13 +17,15 @@ makes `kinetop kernels`, `kinetop.kernels(trace)`, the TUI's table and the page 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from inspect import signature
+from inspect import Parameter as Argument
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import polars as pl
 
     from kinetop.traces.trace import TraceSet
@@ -136,6 +138,23 @@ class Question:
     def __call__(self, trace: TraceSet, **options: Any) -> pl.DataFrame:
         """Answer the question and return its main table."""
         return self.ask(trace, **options).main
+
+    def __post_init__(self) -> None:
+        """Take the question's own text, so that a notebook's help shows it and not this class's."""
+        object.__setattr__(self, "__doc__", f"{self.about}\n\n{self._options_text()}")
+
+    @property
+    def __signature__(self) -> Signature:
+        """The options by name, for help and completion."""
+        options = {name: None for name in self.common} | {p.name: p.default for p in self.parameters}
+        arguments = [Argument("trace", Argument.POSITIONAL_ONLY)]
+        return Signature([*arguments, *(Argument(name, Argument.KEYWORD_ONLY, default=value) for name, value in options.items())])
+
+    def _options_text(self) -> str:
+        own = [f"    {p.name}: {p.about}" + (f" ({', '.join(p.choices)})" if p.choices else "") for p in self.parameters]
+        columns = [f"    {column.name}: {column.about}" for column in self.tables[0].columns]
+        common = f"    {', '.join(self.common)}: narrow it"
+        return "\n".join(["Args:", "    trace: the opened set", common, *own, "", "Returns:", *columns])
 
 
 _registry: dict[str, Question] = {}

@@ -59,10 +59,8 @@ def query(trace: TraceSet, sql: str) -> pl.DataFrame:
 
 def tables() -> dict[str, str]:
     """Return the tables that a query may name, each with what it holds."""
-    return {
-        **TABLES,
-        **{name: f"table of the question `{owner}`" for name, owner in _question_tables().items() if name not in TABLES},
-    }
+    of_questions = {name: f"table of the question `{owner}`" for name, owner in _question_tables().items()}
+    return of_questions | TABLES
 
 
 def _locked(trace: TraceSet) -> duckdb.DuckDBPyConnection:
@@ -99,21 +97,22 @@ def _add_tables(connection: duckdb.DuckDBPyConnection, trace: TraceSet, wanted: 
 
     if "events" in wanted:
         parts = [
-            f"select * replace ({one.rank}::integer as rank), {part}::integer as part from read_parquet({_text(str(one.parquet))})"
+            f"select * replace ({one.rank}::int as rank), {part}::int as part from read_parquet({_text(str(one.parquet))})"
             for part, one in enumerate(trace.traces)
         ]
         connection.execute(f"create view events as {' union all by name '.join(parts)}")
-    frames = {}
+    frames: dict[str, pl.DataFrame] = {}
     if {"gpu", "activities"} & wanted:
         frames["gpu"] = frames["activities"] = scoped(trace).gpu
     if "launches" in wanted:
         frames["launches"] = trace.launches
     owners = {owner for name, owner in _question_tables().items() if name in wanted and name not in TABLES}
     for owner in sorted(owners):
-        answered = all_questions()[owner].ask(trace).tables
-        frames |= {name: frame for name, frame in answered.items() if name in wanted}
-    for name, frame in frames.items():
-        connection.register(name, frame.to_arrow())
+        frames |= all_questions()[owner].ask(trace).tables
+    for name in wanted - {"events"}:
+        if name not in frames:
+            raise FilterError(f"the table {name} is made only with an option of `kinetop {_question_tables()[name]}`")
+        connection.register(name, frames[name].to_arrow())
 
 
 def _question_tables() -> dict[str, str]:

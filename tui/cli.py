@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +50,13 @@ class Commands(TyperGroup):
 
         return command(question)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command; where there is none, name the likeliest ones."""
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            close = get_close_matches(args[0], self.list_commands(ctx))
+            ctx.fail(f"there is no command and no file {args[0]!r}" + (f"; did you mean {' or '.join(close)}?" if close else ""))
+        return super().resolve_command(ctx, args)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put `open` where its name was left out."""
         if not ctx.resilient_parsing and (not args or (args[0] not in _ROOT_OPTIONS and self._opens(args[0]))):
@@ -90,8 +98,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="See what the GPUs did in any PyTorch trace. `kinetop PATH` opens it in the terminal app; where stdout is no terminal, it "
-    "prints the summary.",
+    help="See what the GPUs did in any PyTorch trace. `kinetop PATH` opens it in the terminal app; where stdout is no terminal, "
+    "it prints the summary.",
     epilog="Exit codes: 0 fine, 2 usage, 3 input unreadable or not comparable, 130 cancelled. Data on stdout, talk on stderr.",
 )
 

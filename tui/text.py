@@ -10,16 +10,18 @@ from rich.cells import cell_len
 
 from .document import trace_facts, trust, window_facts
 from .format import cell, clean, duration, percent, plural
-from .render.columns import GAP, is_text, looks, place
+from .output import flat
+from .render.columns import GAP, Placed, is_text, looks, place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
     from kinetop.analysis.question import Column, Result, Table
 
     from .output import Look
+    from .render.columns import Look as ColumnLook
 
 _NO_LIMIT = 1_000_000
 _TURN_ROWS = 4
@@ -102,7 +104,7 @@ def guessed(frame: pl.DataFrame) -> list[Column]:
 
     def unit(name: str, kind: pl.DataType) -> Any:
         suffix = name.rpartition("_")[2]
-        if kind.is_numeric() and suffix in {"us", "ns", "pct"}:
+        if kind.is_numeric() and suffix in {"us", "ns", "pct", "bytes"}:
             return suffix
         if kind.is_float() or kind.is_decimal():
             return "ratio"
@@ -112,32 +114,34 @@ def guessed(frame: pl.DataFrame) -> list[Column]:
 
 
 def _table(frame: pl.DataFrame, columns: Sequence[Column], look: Look) -> list[str]:
-    room = look.width or _NO_LIMIT
-    columns = [column for column in columns if column.name in frame.columns]
+    columns, frame = [column for column in columns if column.name in frame.columns], flat(frame)
     if frame.is_empty() or not columns:
         return ["(no rows)"]
     known = looks(frame, columns)
-    wanted = sum(known[column.name].width + GAP for column in columns)
-    if wanted > room and frame.height <= _TURN_ROWS:
-        return _turned(frame, columns, room)
-    # A first column of texts takes what is left; one of numbers is as wide as it needs to be.
-    first = next((column for column in columns if is_text(column)), columns[0])
-    ordered = [first, *(column for column in columns if column is not first)] if wanted > room else list(columns)
-    placed = place(ordered, known, room, skip=0, left=0)
-    head = "".join(each.fit(each.look.header()) for each in placed)
-    texts = [[each.fit(each.look.text(value)) for value in frame[each.column.name].to_list()] for each in placed]
-    return [_heading(head.rstrip(), look.bold), *("".join(parts).rstrip() for parts in zip(*texts, strict=True))]
+    texts = {column.name: [known[column.name].text(value) for value in frame[column.name].to_list()] for column in columns}
+    widths = {name: max(cell_len(known[name].header()), *map(cell_len, lines)) for name, lines in texts.items()}
+    wanted = sum(widths.values()) + GAP * (len(columns) - 1)
+    room = look.width or _NO_LIMIT
+    if wanted <= room:
+        placed = [Placed(known[column.name], 0, widths[column.name] + GAP) for column in columns]
+    elif frame.height <= _TURN_ROWS:
+        return _turned(known, texts, room)
+    else:
+        # A first column of texts takes what is left; one of numbers would only be pulled apart.
+        first = next((column for column in columns if is_text(column)), columns[0])
+        placed = place([first, *(column for column in columns if column is not first)], known, room, skip=0, left=0)
+    fitted = [[each.fit(text) for text in texts[each.column.name]] for each in placed]
+    head = "".join(each.fit(each.look.header()) for each in placed).rstrip()
+    return [_heading(head, look.bold), *("".join(parts).rstrip() for parts in zip(*fitted, strict=True))]
 
 
-def _turned(frame: pl.DataFrame, columns: Sequence[Column], room: int) -> list[str]:
+def _turned(known: Mapping[str, ColumnLook], texts: Mapping[str, Sequence[str]], room: int) -> list[str]:
     """Return a table with a line per column: few rows that are too wide for the terminal."""
-    known = looks(frame, columns)
-    labels = [known[column.name].header() for column in columns]
-    texts = [[known[column.name].text(value) for value in frame[column.name].to_list()] for column in columns]
+    labels = [known[name].header() for name in texts]
     label_width = max(map(cell_len, labels))
-    widths = [max(cell_len(text) for text in column) for column in zip(*texts, strict=True)]
+    widths = [max(map(cell_len, row)) for row in zip(*texts.values(), strict=True)]
     lines = []
-    for label, values in zip(labels, texts, strict=True):
+    for label, values in zip(labels, texts.values(), strict=True):
         padded = [" " * (wide - cell_len(text)) + text for text, wide in zip(values, widths, strict=True)]
         lines.append(clean("  ".join([label + " " * (label_width - cell_len(label)), *padded]), room))
     return lines
@@ -165,7 +169,7 @@ def markdown_table(frame: pl.DataFrame, columns: Sequence[Column] | None = None)
 
 def _shown(result: Result, names: Sequence[str]) -> list[Table]:
     """Return the tables to write; an empty one beside others says nothing."""
-    tables = [table for table in result.question.tables if table.name in names]
+    tables = [table for table in result.question.tables if table.name in names and table.name in result.tables]
     return [table for at, table in enumerate(tables) if at == 0 or not result.tables[table.name].is_empty()]
 
 

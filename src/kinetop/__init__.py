@@ -9,7 +9,13 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kinetop.traces.errors import TraceError as TraceError
+    from kinetop.traces.trace import Trace as Trace
+    from kinetop.traces.trace import TraceSet as TraceSet
+    from kinetop.traces.trace import open_traces as open  # noqa: F401
 
 __version__ = "0.1.0"
 

@@ -83,6 +83,8 @@ def answer(
     form = shared.chosen_format(kind, json, output, paths)
     trace = shared.opened(paths, jobs=jobs, cache=not no_cache)
     result = _asked(question, trace, options)
+    if table is not None and table not in result.tables:
+        raise typer.BadParameter(f"--table {table}: it is made only with another option; see kinetop {question.name} --help")
     from ..output import rendered
     from ..text import closing
 
@@ -101,8 +103,6 @@ def _asked(question: Question, trace: Any, options: dict[str, Any]) -> Result:
     except FilterError as error:
         say_filter(error, options.get("where"))
         raise typer.Exit(2) from error
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def _own(parameter: Parameter) -> Argument:

@@ -1,0 +1,72 @@
+"""What only a process of its own shows: which modules are loaded, how pipes and signals end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"polars", "pyarrow", "duckdb", "textual", "torch", "rich", "numpy", "pandas"}
+
+
+def start(*arguments: str, **more: object) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
+    )  # type: ignore[call-overload, no-any-return]
+
+
+def loaded(*arguments: str) -> set[str]:
+    """Return the top-level modules that a command loads; a stand-in that was never used is not loaded."""
+    code = (
+        "import sys; sys.argv = ['kinetop', *sys.argv[1:]]\n"
+        "from kinetop.tui.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('loaded', *{n.split('.')[0] for n, m in sys.modules.items() if type(m).__name__ != '_Deferred'}, file=sys.stderr)"
+    )
+    with start("-c", code, *arguments) as process:
+        said = process.communicate(timeout=60)[1]
+    return set(said.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["summary", "--help"], ["sql", "--help"], ["cache", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    assert loaded(*arguments) & HEAVY == set()
+
+
+def test_summary_loads_neither_textual_nor_torch() -> None:
+    assert loaded("summary", "tests/data/hazards/01_baseline_clean.json") & {"textual", "torch"} == set()
+
+
+def test_import_kinetop_loads_nothing_heavy() -> None:
+    with start("-c", "import kinetop, sys; print(*sys.modules)") as process:
+        modules = process.communicate(timeout=60)[0].split()
+    assert {name.split(".")[0] for name in modules} & HEAVY == set()
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    # Enough rows that the pipe is full when the reader goes.
+    sql = "select repeat('x', 200) as text from range(20000)"
+    with start("-m", "kinetop", "sql", "tests/data/hazards/01_baseline_clean.json", sql, "--format", "csv") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "text\n"
+        process.stdout.close()
+        said = process.stderr.read()
+        assert (process.wait(60), said) == (0, "")
+
+
+def test_ctrl_c_ends_with_130_and_one_line() -> None:
+    sql = "select count(*) from range(100000000) a, range(100000000) b"
+    with start("-m", "kinetop", "sql", "tests/data/hazards/01_baseline_clean.json", sql) as process:
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out, said) == (130, "", "kinetop: cancelled\n")

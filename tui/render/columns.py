@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 GAP = 2
 FIRST_MIN = 16
 TEXT_MAX = 28
+TEXT_MIN = 14
 SAMPLE_ROWS = 256
 UNIT_TEXT = {"us": "µs", "ns": "ns", "pct": "%", "GB/s": "GB/s"}
 """Unit as it stands in a header; a bytes cell carries its own."""
@@ -138,14 +139,26 @@ def place(
     needs = {column.name: known[column.name].width for column in (first, *rest)}
     if marked in needs:
         needs[marked] = max(needs[marked], cell_len(known[marked].header("▼")))
-    others = {column.name: min(needs[column.name], TEXT_MAX) if is_text(column) else needs[column.name] for column in rest}
+    most = {column.name: min(needs[column.name], TEXT_MAX) if is_text(column) else needs[column.name] for column in rest}
+    # A text in front takes what room there is; behind a number in front, texts share it.
+    shared = [] if is_text(first) else [column.name for column in rest if is_text(column)]
+    others = {**most, **{name: min(most[name], TEXT_MIN) for name in shared}}
     floor = min(needs[first.name], max(FIRST_MIN, width // 3)) + GAP
-    while rest and floor + sum(others[column.name] + GAP for column in rest) > width:
+    while rest:
         leaves = rest[-1] if skip else max(reversed(rest), key=lambda column: column.priority)
-        if leaves.priority == 0 and not skip:
+        # Columns of little weight leave before a text of more weight is cut short.
+        asked = most if leaves.priority > 1 and not skip else others
+        if floor + sum(asked[column.name] + GAP for column in rest) <= width or (leaves.priority == 0 and not skip):
             break
         rest.remove(leaves)
     room = width - sum(others[column.name] + GAP for column in rest)
+    spare = room - needs[first.name] - GAP
+    for column in rest:
+        more = min(max(0, spare), most[column.name] - others[column.name])
+        others[column.name] += more
+        spare -= more
+    if shared:
+        room = needs[first.name] + GAP
     sizes = [
         (first, min(needs[first.name] + GAP, max(room, FIRST_MIN))),
         *((column, others[column.name] + GAP) for column in rest),

@@ -13,14 +13,14 @@ from ..format import clean, duration, percent, plural
 from .bars import apportion, sparkline, squeeze
 
 CAUSES: dict[str, tuple[str, str]] = {
-    "host late": ("█", "$warning"),
-    "sync": ("▓", "$warning"),
-    "launch latency": ("▒", "$accent"),
-    "dependency": ("░", "$primary"),
-    "graph": ("▅", "$primary"),
+    "host late": ("█", "$accent"),
+    "sync": ("▓", "$accent"),
+    "launch latency": ("▒", "$secondary"),
+    "dependency": ("░", "$secondary"),
+    "graph": ("▅", "$secondary"),
     "no record": ("·", "$idle"),
 }
-"""Fill and colour of each cause, in the order of a bar: the host's part of a gap comes first in time as well."""
+"""Fill and colour of each cause, in the order of a bar: the host's part, in the accent, comes first in time as well."""
 
 WHY = {
     "host late": "the next launch came late",
@@ -100,9 +100,7 @@ def cards(devices: Sequence[IdleDevice], width: int) -> list[Content]:
         if device.idle_us > 0:
             lines.append(Content(" ").append(bar(device.parts, width - 2)))
             lines.append(legend(device.parts, width))
-        lines.append(
-            Content.assemble((f" {'over time':{LABEL_CELLS}}", "$text-muted"), _over_time(device, width - LABEL_CELLS - 2))
-        )
+        lines.append(Content.assemble((f" {'over time':{LABEL_CELLS}}", "$muted"), _over_time(device, width - LABEL_CELLS - 2)))
     return lines
 
 
@@ -161,11 +159,11 @@ def told(row: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _over_time(device: IdleDevice, width: int) -> Content:
     # A blank, not the lowest mark, where the device was busy throughout.
     cells = [value if value > 0.01 else None for value in (value or 0.0 for value in squeeze(device.share, width))]
-    return Content.styled(sparkline(cells, width, low=0, high=1), "$warning")
+    return Content.styled(sparkline(cells, width, low=0, high=1), "$idle")
 
 
 def _named(label: str, text: str, width: int) -> Content:
-    return Content.assemble((f" {label:{LABEL_CELLS}}", "$text-muted"), clean(text, max(0, width - LABEL_CELLS - 2)))
+    return Content.assemble((f" {label:{LABEL_CELLS}}", "$muted"), clean(text, max(0, width - LABEL_CELLS - 2)))
 
 
 def _pooled(devices: Sequence[IdleDevice]) -> Parts:

@@ -14,7 +14,7 @@ from .bars import sparkline, squeeze
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LANES = (("compute", "$compute"), ("comm", "$comm"), ("exposed", "$error"))
+LANES = (("compute", "$compute"), ("comm", "$comm"), ("exposed", "bold $comm"))
 """Lanes of a device: compute, communication, communication with no compute beside it."""
 CARDS = 2
 """With more devices than this, each gets two lines and no heading."""
@@ -71,7 +71,7 @@ def rows(devices: Sequence[LaneDevice], width: int) -> list[Content]:
     room = max(1, width - left - LABEL_CELLS - 4)
     lines = []
     for device, pair in zip(devices, labels, strict=True):
-        for text, style, (name, colour) in zip(pair, ("bold", "$text-muted"), LANES[:2], strict=True):
+        for text, style, (name, colour) in zip(pair, ("bold", "$muted"), LANES[:2], strict=True):
             lines.append(Content.assemble((f" {text:{left}} ", style), _lane(name, device.lanes[name], colour, room)))
     return lines
 
@@ -79,7 +79,7 @@ def rows(devices: Sequence[LaneDevice], width: int) -> list[Content]:
 def _lane(name: str, share: Sequence[float], colour: str, width: int) -> Content:
     # A blank, not the lowest mark, where nothing ran.
     cells = [value if value else None for value in squeeze(share, width)]
-    return Content.assemble((f" {name:{LABEL_CELLS}} ", "$text-muted"), (sparkline(cells, width, low=0, high=1), colour))
+    return Content.assemble((f" {name:{LABEL_CELLS}} ", "$muted"), (sparkline(cells, width, low=0, high=1), colour))
 
 
 def _axis(device: LaneDevice, width: int) -> Content:
@@ -88,4 +88,4 @@ def _axis(device: LaneDevice, width: int) -> Content:
     middle = duration((device.start_us + device.end_us) / 2)
     gap = width - len(start) - len(end)
     text = f"{start}{middle:^{gap}}{end}" if gap > len(middle) + 2 else start
-    return Content.styled(f" {'':{LABEL_CELLS}} {text}", "$text-muted")
+    return Content.styled(f" {'':{LABEL_CELLS}} {text}", "$muted")

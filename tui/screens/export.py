@@ -39,7 +39,7 @@ class ExportScreen(ModalScreen[Path | None]):
     ExportScreen {
         align: center middle;
         #export { width: 92%; max-width: 90; height: auto; border: round $accent; padding: 0 1; }
-        #export-said { height: auto; color: $text-muted; }
+        #export-said { height: auto; color: $muted; }
         #export-said.-error { color: $text-error; }
     }
     """
@@ -156,7 +156,7 @@ class ExportScreen(ModalScreen[Path | None]):
     def _show_what(self) -> None:
         more = f"   ↑ ↓ other tables ({len(self.tables)})" if len(self.tables) > 1 else ""
         self.query_one("#export-what", Static).update(
-            Content.assemble((clean(self.chosen), "bold"), f"   {self._extent()}, as shown", (more, "$text-muted"))
+            Content.assemble((clean(self.chosen), "bold"), f"   {self._extent()}, as shown", (more, "$muted"))
         )
 
     def _say(self, text: str, *, error: bool = False) -> None:

@@ -122,4 +122,4 @@ def headline(notice: Notice) -> Content:
     mark, style = ("⚠", "bold $text-warning") if notice.level == "warning" else ("·", "bold")
     at = f"   first at byte {notice.offset:,}" if notice.offset is not None else ""
     head = f"{clean(notice.code)}, {plural(notice.count, 'time')}"
-    return Content.assemble((f"{mark} ", style), (head, style), (at, "$text-muted"))
+    return Content.assemble((f"{mark} ", style), (head, style), (at, "$muted"))

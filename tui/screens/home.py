@@ -65,9 +65,9 @@ class HomeScreen(Screen[None]):
     DEFAULT_CSS = """
     HomeScreen {
         #open { height: 1; padding: 0 1; }
-        #open Label { width: 6; color: $text-muted; }
+        #open Label { width: 6; color: $muted; }
         PathField { width: 1fr; }
-        #hint { height: auto; max-height: 3; padding: 0 1 0 7; color: $text-muted; }
+        #hint { height: auto; max-height: 3; padding: 0 1 0 7; color: $muted; }
         #recent { height: 3; }
         #where { height: 1; margin-top: 1; padding: 0 1; }
         #files { height: 1fr; }
@@ -286,9 +286,7 @@ class HomeScreen(Screen[None]):
             counts += f", {plural(others, 'other file')} {'shown' if self.show_all else 'hidden'}"
         if error is not None:
             counts = f"cannot be read: {error.strerror or error}"
-        self.query_one("#where", Static).update(
-            Content.assemble((clean(str(self.folder)), "bold"), "   ", (counts, "$text-muted"))
-        )
+        self.query_one("#where", Static).update(Content.assemble((clean(str(self.folder)), "bold"), "   ", (counts, "$muted")))
 
     def _hint(self, text: str) -> None:
         self.query_one("#hint", Static).update(Content(text))

@@ -143,7 +143,7 @@ def progress(state: dict[str, Any], elapsed_s: float, width: int, *, cancelling:
         Content.styled(clean(str(state.get("file") or "reading …"), width), "bold"),
         Content.assemble((meter(share, width - 7), "$accent on $panel"), f"{share * 100:5.0f} %"),
         Content("   ".join(figures)),
-        Content.styled("cancelling; nothing is kept" if cancelling else "", "$text-muted"),
+        Content.styled("cancelling; nothing is kept" if cancelling else "", "$muted"),
     ]
 
 
@@ -176,5 +176,5 @@ def failure(error: Exception) -> Content:
     return Content.assemble(
         head,
         "\n\nkinetop itself failed; for a report, this is where:\n\n",
-        ("\n".join([*where, clean(f"{type(error).__name__}: {error}")]), "$text-muted"),
+        ("\n".join([*where, clean(f"{type(error).__name__}: {error}")]), "$muted"),
     )

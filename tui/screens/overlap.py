@@ -60,7 +60,10 @@ class OverlapScreen(ViewScreen):
         "kinds of collectives, kernels, what ran beside them, devices. `enter` opens the kernels of a row."
     )
     DEFAULT_CSS = """
-    LanePane { height: auto; max-height: 50%; scrollbar-size: 1 1; &:focus { background: $surface; } }
+    LanePane {
+        height: auto; max-height: 50%; scrollbar-size: 1 1;
+        &:focus Picture { background: $surface; }
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("t", "table", "next table", id="overlap.table", tooltip="Kinds, kernels, beside, devices")

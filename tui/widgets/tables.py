@@ -73,7 +73,7 @@ class Tables(Vertical):
     def _draw_line(self) -> None:
         line = Content("")
         for name in self.empty:
-            style = "bold $accent underline" if name == self.current else "$text-muted"
+            style = "bold $accent underline" if name == self.current else "$muted"
             line = line.append(Content.assemble(" ", (name, style), " "))
-        line = line.append(Content.assemble("  ", ("t", "bold"), (" next", "$text-muted"), f"   {self.note}"))
+        line = line.append(Content.assemble("  ", ("t", "bold"), (" next", "$muted"), f"   {self.note}"))
         self.query_one("#tables-line", Static).update(line)

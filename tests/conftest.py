@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -13,6 +12,9 @@ import pytest
 from kinetop.traces import schema
 from kinetop.traces.report import ImportReport
 from kinetop.traces.trace import Trace, TraceSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 HAZARDS = ROOT / "tests" / "data" / "hazards"

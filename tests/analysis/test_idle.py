@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -14,6 +13,9 @@ import kinetop
 from kinetop.analysis.idle import CAUSES, gaps
 from kinetop.analysis.work import scoped
 from kinetop.traces.trace import TraceSet
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Made = Callable[..., TraceSet]
 US = 1_000

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
 
 import kinetop
 from kinetop.traces.activities import ACTIVITY_COLUMNS
-from kinetop.traces.report import Notice
 from kinetop.traces.trace import TraceSet
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kinetop.traces.report import Notice
 
 Made = Callable[..., TraceSet]
 US, MS, S = 1_000, 1_000_000, 1_000_000_000

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
@@ -12,6 +11,9 @@ import pytest
 import kinetop
 from kinetop.traces.links import LAUNCH_COLUMNS
 from kinetop.traces.trace import TraceSet
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Made = Callable[..., TraceSet]
 

@@ -66,8 +66,7 @@ class KinetopApp(App[int]):
     COMMAND_PALETTE_BINDING = "question_mark"
     COMMAND_PALETTE_DISPLAY = "?"
     COMMANDS: ClassVar[set[Any]] = {Commands}
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (100, "-normal"), (130, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-short"), (32, "-tall")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(n), f"view({n})", f"view {n}", id=f"app.view_{n}", show=False) for n in range(1, 10)),
         Binding("o", "home", "open another trace", id="app.home", show=False),

@@ -40,7 +40,7 @@ class Scope:
             if value is not None
         ]
         if self.zoom_ns is not None:
-            parts.append(f"{self.zoom_ns[0] / 1e6:,.3f} – {self.zoom_ns[1] / 1e6:,.3f} ms")
+            parts.append(f"{self.zoom_ns[0] / 1e6:,.3f} to {self.zoom_ns[1] / 1e6:,.3f} ms")
         elif self.window is not None:
             parts.append(f"window {self.window}")
         return "  ".join(parts)

@@ -1,4 +1,4 @@
-"""What the app learns about opened traces in the background: the time to zoom over, the steps; and their entry of the recent list."""
+"""What the app learns about opened traces in the background: time to zoom over, steps; and their entry of the recent list."""
 
 from __future__ import annotations
 

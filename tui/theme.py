@@ -6,9 +6,15 @@ import os
 
 from textual.theme import BUILTIN_THEMES, Theme
 
-_DARK = {"compute": "#5fa8d3", "comm": "#e0a458", "memory": "#a88fd0", "idle": "#6c7480"}
-_LIGHT = {"compute": "#1f6f9f", "comm": "#b06a00", "memory": "#6f4fa8", "idle": "#8a9099"}
-_ANSI = {"compute": "ansi_blue", "comm": "ansi_yellow", "memory": "ansi_magenta", "idle": "ansi_bright_black"}
+_DARK = {"compute": "#5fa8d3", "comm": "#e0a458", "memory": "#a88fd0", "idle": "#6c7480", "muted": "#8b93a1"}
+_LIGHT = {"compute": "#1f6f9f", "comm": "#b06a00", "memory": "#6f4fa8", "idle": "#8a9099", "muted": "#6b727c"}
+_ANSI = {
+    "compute": "ansi_blue",
+    "comm": "ansi_yellow",
+    "memory": "ansi_magenta",
+    "idle": "ansi_bright_black",
+    "muted": "ansi_default",
+}
 
 THEMES = (
     Theme(
@@ -59,7 +65,7 @@ THEMES = (
 
 
 def class_colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of compute, exposed communication, copies and idle: the same in every view of a theme."""
+    """Return the colours of compute, exposed communication, copies, idle and of side texts: the same in every view of a theme."""
     return _ANSI if theme.ansi else _DARK if theme.dark else _LIGHT
 
 

@@ -49,6 +49,6 @@ def test_no_way_out_of_the_extent(moves: list[float]) -> None:
 
 def test_text_for_the_title() -> None:
     assert Scope(rank=1, device=0, step="12-14").text == "rank 1  GPU 0  step 12-14"
-    assert WHOLE.zoomed(0.5).text == "0.251 – 0.751 ms"
+    assert WHOLE.zoomed(0.5).text == "0.251 to 0.751 ms"
     assert Scope(window="trace").text == "window trace"
     assert Scope().text == ""

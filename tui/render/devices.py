@@ -67,7 +67,7 @@ def cards(devices: Sequence[Device], width: int, *, streams: int = MAX_STREAMS) 
         lines += [_over_time(name, values, room) for name, values in shown]
         if len(device.streams) > len(shown) > 0:
             lines.append(
-                Content.styled(f" {'':{LABEL_CELLS}}and {plural(len(device.streams) - len(shown), 'stream')} more", "$text-muted")
+                Content.styled(f" {'':{LABEL_CELLS}}and {plural(len(device.streams) - len(shown), 'stream')} more", "$muted")
             )
     return lines
 
@@ -82,7 +82,7 @@ def rows(devices: Sequence[Device], width: int) -> list[Content]:
     bar = max(8, room // 2 if room > 60 else room)
     spark = room - bar - 2 if room > 60 else 0
     head = f" {'':{titles}}  {'window':>{windows}}  {'':{bar}}{figures}" + (f"   {'busy':{spark}}" if spark else "")
-    lines = [Content.styled(head, "$text-muted")]
+    lines = [Content.styled(head, "$muted")]
     for device in devices:
         text = Content(" ").append(Content.styled(f"{device.title:{titles}}", "bold"))
         text = text.append(f"  {duration(device.window_us):>{windows}}  ").append(stacked(device.shares, bar))
@@ -115,4 +115,4 @@ def _words(device: Device, width: int) -> Content:
 
 def _over_time(name: str, values: Sequence[float | None], width: int) -> Content:
     spark = sparkline([0.0 if value is None else value for value in values], width, low=0, high=1)
-    return Content.assemble((f" {clean(name, LABEL_CELLS):{LABEL_CELLS}}", "$text-muted"), (spark, "$compute"))
+    return Content.assemble((f" {clean(name, LABEL_CELLS):{LABEL_CELLS}}", "$muted"), (spark, "$compute"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from textual.content import Content
 
-from ..format import clean, duration, percent, plural, size
+from ..format import clean, duration, percent, size
 from .bars import histogram, sparkline
 
 if TYPE_CHECKING:
@@ -51,21 +51,23 @@ class KernelDetail:
 def draw(detail: KernelDetail, width: int) -> list[Content]:
     """Draw the pane."""
     right = "  ".join(part for part in (detail.family, f"rule {detail.rule}" if detail.rule else "") if part)
-    right = clean(right, max(0, width // 2 - 2))
-    name = clean(detail.title, max(0, width - cell_len(right) - 4))
-    gap = " " * max(1, width - 2 - cell_len(name) - cell_len(right))
-    head = Content.assemble(" ", (name, "bold"), gap, (right, "$text-muted"))
-    return [head, _durations(detail, width), _launches(detail, width), _shape(detail, width), _slowest(detail, width)]
+    right = clean(right, max(0, width // 2))
+    name, room = clean(detail.title), max(1, width - 2)
+    first = set_cell_size(name, min(room, cell_len(name)))
+    rest = clean(name[len(first.rstrip()) :] if cell_len(name) > room else "", max(0, room - cell_len(right) - 2))
+    gap = " " * max(1, room - cell_len(rest) - cell_len(right))
+    head = [Content.styled(f" {first}", "bold"), Content.assemble(" ", (rest, "bold"), gap, (right, "$muted"))]
+    return [*head, _durations(detail, width), _launches(detail, width), _shape(detail, width), _slowest(detail, width)]
 
 
 def _durations(detail: KernelDetail, width: int) -> Content:
-    ends = f"{duration(detail.shortest_us)} – {duration(detail.longest_us)}"
+    ends = f"{duration(detail.shortest_us)} to {duration(detail.longest_us)}"
     room = width - LABEL_CELLS - 1 - cell_len(ends) - 2
     spark = room // 2 - len("over time  ") if room >= 60 else 0
     bars = min(48, room - spark - len("   over time  ") if spark else room)
-    parts = [_label("duration"), (histogram(detail.bins, bars), "$accent"), f"  {ends}"]
+    parts: list[str | tuple[str, str]] = [_label("duration"), (histogram(detail.bins, bars), "$accent"), f"  {ends}"]
     if spark:
-        parts += [("   over time  ", "$text-muted"), (sparkline(detail.over_time, spark), "$accent")]
+        parts += [("   over time  ", "$muted"), (sparkline(detail.over_time, spark), "$accent")]
     return Content.assemble(*parts)
 
 
@@ -73,11 +75,11 @@ def _launches(detail: KernelDetail, width: int) -> Content:
     parts = []
     if detail.delay_us is not None:
         low, middle, high = detail.delay_us
-        parts.append(f"{duration(middle)} later (median; {duration(low)} to {duration(high)})")
+        parts.append(f"{duration(middle)} before (median)")
+        parts += [f"by {name} ({count:,})" for name, count in detail.ops]
+        parts += [f"from {duration(low)} to {duration(high)} before"] if high > low else []
     if detail.unlinked:
-        parts.append(f"{plural(detail.unlinked, 'launch')} not recorded".replace("launchs", "launches"))
-    for name, count in detail.ops:
-        parts.append(f"by {name} ({count:,})")
+        parts.append(f"{detail.unlinked:,} not recorded")
     return _line("launched", parts or ["not recorded"], width)
 
 
@@ -97,7 +99,7 @@ def _slowest(detail: KernelDetail, width: int) -> Content:
 
 
 def _label(text: str) -> tuple[str, str]:
-    return f" {text:{LABEL_CELLS}}", "$text-muted"
+    return f" {text:{LABEL_CELLS}}", "$muted"
 
 
 def _line(label: str, parts: Sequence[str], width: int) -> Content:

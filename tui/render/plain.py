@@ -16,10 +16,10 @@ _PAIRS = (
     ("▁▂▃▄▅▆▇█", ".:-=+*##"),
     ("▓▒░·", "=-:."),
     ("▏▎▍▌▋▊▉", "|||>###"),
-    ("…µ–—−×", "~u---x"),
+    ("…µ–—−×", "~u---x"),  # noqa: RUF001
     ("▼▲▶◀●○✓✗⚠⏎", "v^><*ox!!^"),
     ("─━│┃┌┐└┘├┤┬┴┼╭╮╰╯╴╶╸╺▔▕", "--||+++++++++++++----" + "-|"),
-    ("←→↑↓’‘“”•±≥≤²", "<>^v''\"\"*~><2"),
+    ("←→↑↓’‘“”•±≥≤²", "<>^v''\"\"*~><2"),  # noqa: RUF001
 )
 MARKS = {ord(mark): letter for marks, letters in _PAIRS for mark, letter in zip(marks, letters, strict=True)}
 """Bars become `#=-.`, sparklines `.:-=+*#`."""
@@ -35,6 +35,6 @@ def plain(text: str) -> str:
 class PlainText(LineFilter):
     """Applied to each line on its way to the terminal."""
 
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002
         """Return the segments in ASCII."""
         return [Segment(plain(text), style, control) for text, style, control in segments]

@@ -29,9 +29,10 @@ A drill-down pushes another ViewScreen: `self.app.push_screen(...)`; `esc` pops 
 goes to a view with a filter.
 
 What the app calls by name, built elsewhere: `home.HomeScreen()` (calls `app.open_paths([Path, ...])`),
-`importing.ImportingScreen(paths: list[Path])` (gets `ImportProgress` and `ImportEnded` messages; cancels with `app.cancel_import()`;
-after a failure shows the sentence and `esc` calls `app.go_home()`), `export.ExportScreen(name: str, tables: dict[str, pl.DataFrame])`
-(a modal) and `help.HelpScreen(title: str, markdown: str)` (a modal).
+`importing.ImportingScreen(paths: list[Path])` (gets `ImportProgress` and `ImportEnded` messages; cancels with
+`app.cancel_import()`; after a failure shows the sentence and `esc` calls `app.go_home()`),
+`export.ExportScreen(name: str, tables: dict[str, pl.DataFrame])` (a modal) and
+`help.HelpScreen(title: str, markdown: str)` (a modal).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ class ViewScreen(Screen[None]):
     def drill(self, row: dict[str, Any]) -> None:
         """Open a row; a view without a deeper level does nothing."""
 
-    def failed(self, slot: str, error: Exception) -> None:
+    def failed(self, slot: str, error: Exception) -> None:  # noqa: ARG002
         """Show an error: a filter's in its bar, with the view left as it was; any other in place of the body."""
         from kinetop.traces.errors import FilterError
 

@@ -30,11 +30,15 @@ class InstancesScreen(ViewScreen):
         super().__init__(where=where)
         self.label = label
         self.group_by = group_by
-        self.view_name = f"kernels › {clean(label, 60)}"
+        self.view_name = f"kernels / {clean(label, 60)}"
 
     def body(self) -> ComposeResult:
         """Lay out the table."""
         yield FrameTable(id="launches", empty="no launch matches")
+
+    def action_back(self) -> None:
+        """Go back to the table; its filter holds on."""
+        self.app.pop_screen()
 
     def fetch(self) -> pl.DataFrame:
         """Ask for the launches."""

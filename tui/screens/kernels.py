@@ -44,9 +44,10 @@ class KernelsScreen(ViewScreen):
 
     NAME = "kernels"
     HELP = (
-        "Which kernels took the GPU's time. One row is a kernel name, or what `g` groups by. The share is of the time in which the "
-        "devices were busy. The pane below follows the cursor: the distribution of durations, their mean over time, how long after "
-        "their launch call the kernels began, the operators that launched them, their shape, the slowest. `enter` lists the launches."
+        "Which kernels took the GPU's time. One row is a kernel name, or what `g` groups by. The share is of the time in which "
+        "the devices were busy. The pane below follows the cursor: the distribution of durations, their mean over time, how long "
+        "after their launch call the kernels began, the operators that launched them, their shape, the slowest. `enter` lists "
+        "the launches."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("g", "group", "group by", id="kernels.group", tooltip="Choose what one row stands for"),

@@ -96,7 +96,7 @@ class OverviewScreen(ViewScreen):
         line.display = bool(first)
         if first:
             said = f" {plural(len(notices), 'note')} " if notices else " note "
-            line.update(Content.assemble((said, "bold $text-warning"), ("w reads all  ", "$text-muted"), clean(first[0], 400)))
+            line.update(Content.assemble((said, "bold $text-warning"), ("w reads all  ", "$muted"), clean(first[0], 400)))
 
 
 def devices(summary: Result) -> list[Device]:

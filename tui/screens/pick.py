@@ -27,7 +27,9 @@ class PickScreen(ModalScreen[str | None]):
 
     DEFAULT_CSS = """
     PickScreen { align: center middle; background: $background 40%; }
-    PickScreen OptionList { width: auto; min-width: 30; height: auto; max-height: 80%; border: round $accent; background: $surface; }
+    PickScreen OptionList {
+        width: auto; min-width: 30; height: auto; max-height: 80%; border: round $accent; background: $surface;
+    }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "close", id="pick.close"),

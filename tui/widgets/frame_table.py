@@ -311,8 +311,9 @@ class FrameTable(ScrollView, can_focus=True):
 
     def _page(self, page: int) -> list[list[str]]:
         """Formatted and padded cells of a page of rows, one list a row."""
+        if self.frame is None:
+            return []
         if (cells := self._pages.get(page)) is None:
-            assert self.frame is not None
             at = slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS)
             rows = self.frame[at] if self._order is None else self.frame[self._order[at]]
             columns = [

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from ..format import clean
 
 if TYPE_CHECKING:
+    from textual import events
     from textual.screen import Screen
 
 
@@ -38,11 +39,16 @@ class TitleLine(Widget):
             if part and left > 3:
                 line = line.append("  ").append(Content.styled(clean(part, left), "bold" if at == 1 else ""))
         gap = max(1, width - 1 - line.cell_length - cell_len(right))
-        return line.append(" " * gap).append(Content.styled(right, "$text-muted"))
+        return line.append(" " * gap).append(Content.styled(right, "$muted"))
 
 
 class KeyLine(Widget):
     """The views by number, then the keys that apply now, as many as fit; each can be clicked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spots: list[tuple[int, int, str]] = []
+        """Where each entry lies, and its action."""
 
     def on_mount(self) -> None:
         """Draw again when the keys change."""
@@ -54,13 +60,23 @@ class KeyLine(Widget):
     def render(self) -> Content:
         """Put views and keys on one line; the keys that apply everywhere stand last and never leave."""
         here, everywhere = self._keys()
-        tail = Content("").join([_entry(*entry) for entry in everywhere])
-        line, room = Content(""), self.size.width - tail.cell_length
-        for entry in (*self._views(), *here):
+        room = self.size.width - sum(_entry(*entry).cell_length for entry in everywhere)
+        line, self._spots = Content(""), []
+        for entry, limit in [
+            *((entry, room) for entry in (*self._views(), *here)),
+            *((entry, self.size.width) for entry in everywhere),
+        ]:
             text = _entry(*entry)
-            if line.cell_length + text.cell_length <= room:
+            if line.cell_length + text.cell_length <= limit:
+                self._spots.append((line.cell_length, line.cell_length + text.cell_length, entry[2]))
                 line = line.append(text)
-        return line.append(tail)
+        return line
+
+    async def on_click(self, event: events.Click) -> None:
+        """Do what the entry under the mouse says."""
+        for start, end, action in self._spots:
+            if start <= event.x < end:
+                await self.run_action(action)
 
     def _views(self) -> list[Entry]:
         names = getattr(self.app, "views", ())
@@ -74,14 +90,17 @@ class KeyLine(Widget):
 
     def _keys(self) -> tuple[list[Entry], list[Entry]]:
         """Keys of the view and of what has the focus, and keys of the app."""
-        found: dict[str, tuple[bool, Entry]] = {}
+        found: dict[str, tuple[object, Entry]] = {}
         for active in self.screen.active_bindings.values():
             binding = active.binding
             if binding.show and active.enabled and binding.action not in found:
-                entry = (self.app.get_key_display(binding), binding.description, f"app.press('{binding.key}')", "$text-muted")
-                found[binding.action] = (active.node is self.app, entry)
-        return [entry for app, entry in found.values() if not app], [entry for app, entry in found.values() if app]
+                entry = (self.app.get_key_display(binding), binding.description, f"app.press('{binding.key}')", "$muted")
+                found[binding.action] = (active.node, entry)
+        here = sorted(
+            (node is not self.screen, at, entry) for at, (node, entry) in enumerate(found.values()) if node is not self.app
+        )
+        return [entry for _, _, entry in here], [entry for node, entry in found.values() if node is self.app]
 
 
-def _entry(key: str, label: str, action: str, style: str) -> Content:
-    return Content.assemble(" ", (key, "bold $accent"), " ", (label, style), " ").stylize(f"@click={action}")
+def _entry(key: str, label: str, _action: str, style: str) -> Content:
+    return Content.assemble(" ", (key, "bold $accent"), " ", (label, style), " ")

@@ -29,7 +29,7 @@ class Picture(Widget):
         self.drawing = drawing
         self.refresh(layout=True)
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         """As many lines as the drawing has."""
         return len(self.drawing(width)) if self.drawing is not None else 0
 

@@ -146,7 +146,8 @@ def exclusive(work: Work) -> pl.DataFrame:
         >>> import kinetop
         >>> from kinetop.analysis.work import scoped
         >>> lanes = exclusive(scoped(kinetop.open("tests/data/hazards/38_same_stream_overlap_pdl.json", cache=False)))
-        >>> lanes.filter((pl.col("comm") > 0) & (pl.col("compute") > 0)).select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+        >>> both = lanes.filter(pl.col("comm") > 0, pl.col("compute") > 0)
+        >>> both.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
         5000
     """
     pieces = intervals.union(work.gpu, [*DEVICE, "class"])

@@ -124,24 +124,28 @@ def explain(name: str, *, collective: str | None = None, kind: str = "kernel") -
         'library-all-reduce'
     """
     row = pl.DataFrame({"kind": [kind], "name": [name], "collective": [collective]}, schema_overrides={"collective": pl.String})
-    fired = _decided(row)["rule"].item()
-    return next(rule for rule in (*BY_KIND.values(), *rules()) if rule.id == fired)
+    return _in_order()[int(row.select(_first()).item())]
+
+
+def _in_order() -> tuple[Rule, ...]:
+    return (*BY_KIND.values(), *rules())
+
+
+def _first() -> pl.Expr:
+    """Position in `_in_order` of the rule that decides; two rules may share an id."""
+    tests = [*(pl.col("kind") == kind for kind in BY_KIND), *(rule.condition for rule in rules())]
+    return pl.coalesce(pl.when(test).then(pl.lit(at, pl.UInt32)) for at, test in enumerate(tests))
 
 
 def _decided(names: pl.DataFrame) -> pl.DataFrame:
     """Add `CLASS_COLUMNS` to distinct names."""
-    by_kind = [pl.when(pl.col("kind") == kind).then(pl.lit(rule.id)) for kind, rule in BY_KIND.items()]
-    by_rule = [pl.when(rule.condition).then(pl.lit(rule.id)) for rule in rules()]
     table = pl.DataFrame(
-        [(rule.id, rule.class_, rule.family, rule.implementation) for rule in (*BY_KIND.values(), *rules())],
-        schema={"rule": pl.String, "class": pl.String, "family": pl.String, "implementation": pl.String},
+        [(rule.class_, rule.family, rule.implementation, rule.id) for rule in _in_order()],
+        schema=dict.fromkeys(CLASS_COLUMNS, pl.String),
         orient="row",
-    ).unique("rule", keep="first")
-    return (
-        names.with_columns(rule=pl.coalesce(*by_kind, *by_rule))
-        .join(table, on="rule", how="left")
-        .select(*names.columns, *CLASS_COLUMNS)
     )
+    fired = names.select(_first()).to_series()
+    return names.hstack(table.select(pl.all().gather(fired)))
 
 
 _OWN_FILE = Path(__file__).parent / "rules" / "kernels.toml"

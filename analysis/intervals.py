@@ -204,9 +204,14 @@ def _measurable(frame: pl.DataFrame, keys: Sequence[str], *more: pl.Expr) -> pl.
 
 
 def _by_time(frame: pl.DataFrame, keys: Sequence[str], column: str) -> pl.DataFrame:
-    """Sort by keys, then time. Time first and the keys in a stable second pass is four times faster than one sort by all."""
+    """Sort by keys, then time.
+
+    Time first and the keys in a stable second pass is four times faster than one sort by all, and keys that are the same in
+    every row (most traces have one device) cost nothing.
+    """
     rows = frame.sort(column)
-    return rows.sort(*keys, maintain_order=True) if keys else rows
+    varying = [key for key in keys if rows[key].null_count() or rows[key].min() != rows[key].max()]
+    return rows.sort(*varying, maintain_order=True) if varying else rows
 
 
 def _runs(keys: Sequence[str]) -> pl.Expr:

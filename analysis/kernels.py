@@ -24,7 +24,13 @@ KERNEL_COLUMNS = (
     Column("name", "text", "what the row stands for: a kernel, or the group chosen with group_by", priority=0),
     Column("count", "count", "launches", priority=1),
     Column("total_us", "us", "sum of durations", "total", priority=0),
-    Column("share_pct", "pct", "total / busy time of the devices in scope; above 100 in sum where kernels overlap", "share", priority=1),
+    Column(
+        "share_pct",
+        "pct",
+        "total / busy time of the devices in scope; above 100 in sum where kernels overlap",
+        "share",
+        priority=1,
+    ),
     Column("mean_us", "us", "mean duration", "mean", priority=2),
     Column("median_us", "us", "median duration", "median", priority=1),
     Column("p95_us", "us", "95th percentile of the durations, interpolated", "p95", priority=2),
@@ -65,7 +71,14 @@ OTHERS = "others"
     name="kernels",
     title="Kernels",
     about="Which kernels took the GPU's time.",
-    tables=(Table("kernels", KERNEL_COLUMNS, sort="total_us", about="One row per group; statistics are over raw durations, cut to the window."),),
+    tables=(
+        Table(
+            "kernels",
+            KERNEL_COLUMNS,
+            sort="total_us",
+            about="One row per group; statistics are over raw durations, cut to the window.",
+        ),
+    ),
     parameters=(
         Parameter("group_by", "name", "what one row stands for", choices=GROUPS),
         Parameter("copies", "no", "count copies and memsets too", choices=("no", "yes")),
@@ -88,7 +101,7 @@ def kernels(work: Work, *, group_by: str = "name", copies: str = "no", top: int 
         if order.height > top:
             kept = pl.col("name").is_in(order["name"].head(top).implode())
             labelled = labelled.with_columns(pl.when(kept).then("name").alias("name"))
-    busy_us = intervals.total(work.all_gpu, DEVICE)["total_ns"].sum() / 1000
+    busy_us = int(intervals.total(work.all_gpu, DEVICE)["total_ns"].sum()) / 1000
     return {"kernels": _statistics(labelled, busy_us)}
 
 
@@ -111,7 +124,9 @@ def _statistics(labelled: pl.DataFrame, busy_us: float) -> pl.DataFrame:
     made = made.sort([pl.col("name").is_null(), "total_us", "name"], descending=[False, True, False])
     share = pl.col("total_us") * (100 / busy_us if busy_us else 0.0)
     made = made.with_columns(pl.col("name").fill_null(OTHERS), share_pct=share)
-    return made.with_columns(pl.col(c.name).round(3) for c in KERNEL_COLUMNS if c.unit in ("us", "pct")).select(c.name for c in KERNEL_COLUMNS)
+    return made.with_columns(pl.col(c.name).round(3) for c in KERNEL_COLUMNS if c.unit in ("us", "pct")).select(
+        c.name for c in KERNEL_COLUMNS
+    )
 
 
 def instances(work: Work, *, group_by: str = "name", label: str | None = None) -> pl.DataFrame:
@@ -206,7 +221,14 @@ def _around(rows: pl.DataFrame, work: Work, cats: list[str], test: pl.Expr) -> p
     begun = (pl.col("ph").cast(pl.String) == "X") & (pl.col("dur_ns") >= 0)
     spans = (
         work.trace.events.filter(pl.col("cat").cast(pl.String).is_in(cats) & begun & test)
-        .select("part", "process", "thread", pl.col("name").cast(pl.String), start_ns="ts_ns", end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
+        .select(
+            "part",
+            "process",
+            "thread",
+            pl.col("name").cast(pl.String),
+            start_ns="ts_ns",
+            end_ns=pl.col("ts_ns") + pl.col("dur_ns"),
+        )
         .with_columns(pl.col("process", "thread").cast(pl.String))
         .collect()
     )

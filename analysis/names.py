@@ -21,8 +21,8 @@ def short_names(names: pl.Series) -> pl.Series:
 
     Example:
         >>> import polars as pl
-        >>> short_names(pl.Series(["void at::native::reduce_kernel<512, 1, at::native::MeanOps<float> >(at::native::MeanOps<float>)"])).item()
-        'reduce_kernel<512, 1, MeanOps<float>>'
+        >>> short_names(pl.Series(["void at::native::reduce_kernel<512, at::native::MeanOps<float> >(MeanOps<float>)"])).item()
+        'reduce_kernel<512, MeanOps<float>>'
         >>> short_names(pl.Series(["_ZN5aiter24add_rmsnorm_quant_kernelIDF16bLi256EEvPT0_"])).item()
         'add_rmsnorm_quant_kernel'
     """
@@ -33,13 +33,26 @@ def short_names(names: pl.Series) -> pl.Series:
     text = text.str.replace_all(r"operator\(\)", "operator").str.replace_all(r"\((\w+::)*\w+\)(\d+)", "$2")
     for _ in range(_PARENTHESES):
         text = text.str.replace_all(r"\([^()]*\)", "")
-    text = text.str.replace_all(r"(::\{[^{}]*\}|::operator\b( const)?|\{lambda[^{}]*\})+", "").str.replace_all(r">\[int(, bool)?\]", ">")
-    text = text.str.replace_all(r"\b(\w+::)+", "").str.replace_all(r"\s*>", ">").str.replace_all(r" (const|volatile)\b|&", "")
+    text = text.str.replace_all(r"(::\{[^{}]*\}|::operator\b( const)?|\{lambda[^{}]*\})+", "").str.replace_all(
+        r">\[int(, bool)?\]", ">"
+    )
+    text = (
+        text.str.replace_all(r"\b(\w+::)+", "")
+        .str.replace_all(r"\s*>", ">")
+        .str.replace_all(r" (const|volatile)\b", "")
+        .str.replace_all(r"([\w>*])&", "$1")
+    )
     made = pl.DataFrame({"name": distinct}).with_columns(short=text.str.strip_chars())
     mangled = distinct.filter(distinct.str.starts_with("_Z").fill_null(value=False))
     plain = {name: _demangled(name) for name in mangled}
-    short = pl.coalesce(pl.col("name").replace_strict(plain, default=None, return_dtype=pl.String), pl.when(pl.col("short") != "").then("short"), "name")
-    return names.to_frame("name").join(made.select("name", short=short), on="name", how="left", nulls_equal=True, maintain_order="left")["short"]
+    short = pl.coalesce(
+        pl.col("name").replace_strict(plain, default=None, return_dtype=pl.String),
+        pl.when(pl.col("short") != "").then("short"),
+        "name",
+    )
+    return names.to_frame("name").join(
+        made.select("name", short=short), on="name", how="left", nulls_equal=True, maintain_order="left"
+    )["short"]
 
 
 def _demangled(name: str) -> str | None:

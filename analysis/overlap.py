@@ -46,6 +46,7 @@ KERNEL_COLUMNS = (
 
 BESIDE_COLUMNS = (
     Column("name", "text", "communication kernel", priority=0),
+    Column("kind", "text", "kind of collective", priority=2),
     Column("family", "text", "family of compute beside it; `nothing` where no compute runs", priority=0),
     Column("beside_us", "us", "time in which at least one kernel of the family runs beside it", priority=1),
     Column("beside_pct", "pct", "share of the communication kernel's own time; families that overlap count in each", priority=0),
@@ -62,7 +63,12 @@ NOTHING = "nothing"
     tables=(
         Table("devices", DEVICE_COLUMNS),
         Table("kinds", KIND_COLUMNS, sort="exposed_us", about="Per kind of collective; kinds that run together count in each."),
-        Table("kernels", KERNEL_COLUMNS, sort="exposed_us", about="Per communication kernel, all devices in scope together."),
+        Table(
+            "kernels",
+            KERNEL_COLUMNS,
+            sort="exposed_us",
+            about="Per communication kernel and kind, all devices in scope together.",
+        ),
         Table("beside", BESIDE_COLUMNS, sort="beside_us", about="What ran beside each communication kernel."),
     ),
     order=4,
@@ -85,7 +91,9 @@ def overlap(work: Work) -> dict[str, pl.DataFrame]:
         "devices": _devices(work, comm, compute),
         "kinds": _kinds(comm, compute),
         "kernels": _kernels(comm, compute, beside),
-        "beside": _told(beside, BESIDE_COLUMNS).sort(["name", "beside_us", "family"], descending=[False, True, False]),
+        "beside": _told(beside, BESIDE_COLUMNS).sort(
+            ["name", "kind", "beside_us", "family"], descending=[False, False, True, False]
+        ),
     }
 
 
@@ -97,7 +105,9 @@ def _devices(work: Work, comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFr
         lengths = intervals.total(frame, DEVICE).rename({"total_ns": f"{name}_ns"})
         rows = rows.join(lengths, on=list(DEVICE), how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("comm_ns", "compute_ns", "overlap_ns").fill_null(0))
-    rows = rows.with_columns(exposed_comm_ns=pl.col("comm_ns") - pl.col("overlap_ns"), overlap_pct=_percent("overlap_ns", "comm_ns"))
+    rows = rows.with_columns(
+        exposed_comm_ns=pl.col("comm_ns") - pl.col("overlap_ns"), overlap_pct=_percent("overlap_ns", "comm_ns")
+    )
     return _told(rows, DEVICE_COLUMNS)
 
 
@@ -110,32 +120,42 @@ def _kinds(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     counts = comm.group_by(keys).agg(count=pl.len().cast(pl.Int64))
     lengths = pieces.group_by(keys).agg(own_ns=own, hidden_ns=pl.col("hidden_ns").sum())
     rows = counts.join(lengths, on=keys, how="left").with_columns(pl.col("own_ns", "hidden_ns").fill_null(0), kind="family")
-    return _told(_split(rows), KIND_COLUMNS).sort(["exposed_us", "rank", "device", "kind"], descending=[True, False, False, False])
+    return _told(_split(rows), KIND_COLUMNS).sort(
+        ["exposed_us", "rank", "device", "kind"], descending=[True, False, False, False]
+    )
 
 
 def _kernels(comm: pl.DataFrame, compute: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
     """Per communication kernel: sums over its launches."""
     measured = comm.with_columns(intervals.covered(comm, compute, DEVICE).alias("hidden_ns"))
-    rows = measured.group_by("name").agg(
-        kind=pl.col("family").first(), count=pl.len().cast(pl.Int64), own_ns=pl.col("dur_ns").sum(), hidden_ns=pl.col("hidden_ns").sum()
+    keys = ["name", "kind"]
+    rows = (
+        measured.drop("kind")
+        .rename({"family": "kind"})
+        .group_by(keys)
+        .agg(count=pl.len().cast(pl.Int64), own_ns=pl.col("dur_ns").sum(), hidden_ns=pl.col("hidden_ns").sum())
     )
     most = (
         beside.filter(pl.col("family") != NOTHING)
         .sort(["beside_ns", "family"], descending=[True, False])
-        .unique("name", keep="first", maintain_order=True)
-        .select("name", "beside_pct", beside="family")
+        .unique(keys, keep="first", maintain_order=True)
+        .select(*keys, "beside_pct", beside="family")
     )
-    rows = rows.join(most, on="name", how="left", nulls_equal=True)
-    return _told(_split(rows), KERNEL_COLUMNS).sort(["exposed_us", "name"], descending=[True, False])
+    rows = rows.join(most, on=keys, how="left", nulls_equal=True)
+    return _told(_split(rows), KERNEL_COLUMNS).sort(["exposed_us", *keys], descending=[True, False, False])
 
 
 def _beside(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """Return name, family, beside_ns and beside_pct: how long each family of compute, or nothing, ran beside each kernel."""
-    sides = {str(key[0]): part for key, part in compute.partition_by("family", as_dict=True).items()}
-    lengths = [intervals.covered(comm, part, DEVICE).alias(family) for family, part in sides.items()]
+    """Return name, kind, family, beside_ns and beside_pct: how long each family of compute, or nothing, ran beside each kernel."""
+    keys = ["name", "kind"]
+    own = comm.select("name", "dur_ns", kind="family")
     alone = comm["dur_ns"] - intervals.covered(comm, compute, DEVICE)
-    table = comm.select("name", "dur_ns").with_columns(alone.alias(NOTHING), *lengths)
-    sums = table.group_by("name").agg(pl.all().sum()).unpivot(index=["name", "dur_ns"], variable_name="family", value_name="beside_ns")
+    sides = [(NOTHING, alone)]
+    sides += [
+        (str(key[0]), intervals.covered(comm, part, DEVICE)) for key, part in compute.partition_by("family", as_dict=True).items()
+    ]
+    long = pl.concat(own.with_columns(length.alias("beside_ns"), family=pl.lit(family)) for family, length in sides)
+    sums = long.group_by(*keys, "family").agg(pl.col("beside_ns").sum(), pl.col("dur_ns").sum())
     return sums.filter(pl.col("beside_ns") > 0).with_columns(beside_pct=_percent("beside_ns", "dur_ns"))
 
 

@@ -34,7 +34,7 @@ class Scope:
     where: str | None = None
     """Filter text, see `kinetop.analysis.filter`."""
     window: str | None = None
-    """`gpu` (default: first to last GPU activity of each device), `trace`, or `START..END` with units, relative to the set's first event."""
+    """`gpu` (default: first to last GPU activity of each device), `trace`, or `START..END` since the set's first event."""
     step: str | None = None
     """`13`, `12-14` or `last`: profiler steps."""
     rank: int | None = None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-import kinetop
 import polars as pl
 import pytest
+
+import kinetop
 from kinetop.analysis.breakdown import SHARES
 from kinetop.traces.errors import TraceError
+
+Open = Callable[[str], kinetop.TraceSet]
 
 HAZARDS = Path(__file__).resolve().parents[1] / "data" / "hazards"
 EXPECTED = json.loads((HAZARDS / "EXPECTED.json").read_text())["hazards"]
@@ -58,11 +62,11 @@ def test_hazards(hazard: dict) -> None:
         assert trace.warnings
 
 
-def test_real_traces_agree_with_independent_figures(shared: Path) -> None:
+def test_real_traces_agree_with_independent_figures(shared: Path, real: Open) -> None:
     reference = json.loads((shared / "reference" / "gpu_figures.json").read_text())["traces"]
     wrong = {}
     for name, devices in reference.items():
-        trace = kinetop.open(shared / "traces" / name, cache=False)
+        trace = real(name)
         wanted = [row for row in devices.values() if row["kernels"] or row["copies"]]
         answer = kinetop.summary.ask(trace)
         if said := unmatched(answer.main, wanted, 0.002):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from itertools import starmap
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
 from .document import trace_facts, trust, window_facts
-from .format import cell, clean, duration, percent, plural
+from .format import NAME_CELLS, cell, clean, duration, percent, plural
 from .output import flat
 from .render.columns import GAP, Placed, is_text, looks, place
 
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from kinetop.analysis.question import Column, Result, Table
 
     from .output import Look
-    from .render.columns import Look as ColumnLook
 
 _NO_LIMIT = 1_000_000
+_PIPED_NAME = 100
+"""Cells of a name in a report that no terminal limits: the figures beside it stay in sight; CSV and JSON hold it whole."""
 _TURN_ROWS = 4
 """Tables of up to this many rows that are too wide are written with a line per column."""
 
@@ -37,15 +39,16 @@ def report(result: Result, names: Sequence[str], look: Look) -> str:
         look: width and marks.
     """
     room, bold = look.width or _NO_LIMIT, look.bold
-    lines = [_heading(clean(line, room), bold and at == 0) for at, line in enumerate(headings(result))]
+    first, *others = headings(result)
+    lines = [_heading(clean(first, room), bold), *(part for line in others for part in _wrapped(line, room))]
     for table in _shown(result, names):
         frame = result.tables[table.name]
         lines += [
             "",
             *([_heading(table.name.replace("_", " "), bold)] if len(names) > 1 else []),
-            *_table(frame, table.columns, look),
+            *_table(frame, table.columns, look, sort=table.sort, name_cells=_PIPED_NAME),
         ]
-    lines += ["", *(clean(line, room) for line in closing(result))]
+    lines += ["", *(part for line in closing(result) for part in _wrapped(line, room))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -93,6 +96,11 @@ def _coverage_lines(coverage: dict[str, Any]) -> list[str]:
     return [*lines, f"verdict: {coverage['verdict']}. {coverage['why']}"]
 
 
+def _wrapped(line: str, room: int) -> list[str]:
+    """Return a sentence on as many lines as it needs."""
+    return [clean(part, room) for part in wrap(clean(line), room, subsequent_indent="  ")]
+
+
 def bare_table(frame: pl.DataFrame, look: Look) -> str:
     """Return a frame without declared columns as an aligned table."""
     return "\n".join(_table(frame, guessed(frame), look)) + "\n"
@@ -113,37 +121,42 @@ def guessed(frame: pl.DataFrame) -> list[Column]:
     return [Column(name, unit(name, kind), "") for name, kind in frame.schema.items()]
 
 
-def _table(frame: pl.DataFrame, columns: Sequence[Column], look: Look) -> list[str]:
+def _table(
+    frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "", name_cells: int = NAME_CELLS
+) -> list[str]:
     columns, frame = [column for column in columns if column.name in frame.columns], flat(frame)
     if frame.is_empty() or not columns:
         return ["(no rows)"]
     known = looks(frame, columns)
-    texts = {column.name: [known[column.name].text(value) for value in frame[column.name].to_list()] for column in columns}
-    widths = {name: max(cell_len(known[name].header()), *map(cell_len, lines)) for name, lines in texts.items()}
+    texts = {
+        column.name: [clean(known[column.name].text(value), name_cells) for value in frame[column.name].to_list()]
+        for column in columns
+    }
+    headers = {name: known[name].header("▼" if name == sort else "") for name in texts}
+    widths = {name: max(cell_len(headers[name]), *map(cell_len, lines)) for name, lines in texts.items()}
     wanted = sum(widths.values()) + GAP * (len(columns) - 1)
     room = look.width or _NO_LIMIT
     if wanted <= room:
         placed = [Placed(known[column.name], 0, widths[column.name] + GAP) for column in columns]
-    elif frame.height <= _TURN_ROWS:
-        return _turned(known, texts, room)
+    elif frame.height <= _TURN_ROWS and max(map(cell_len, turned := _turned(headers, texts))) <= room:
+        return turned
     else:
         # A first column of texts takes what is left; one of numbers would only be pulled apart.
         first = next((column for column in columns if is_text(column)), columns[0])
-        placed = place([first, *(column for column in columns if column is not first)], known, room, skip=0, left=0)
+        placed = place([first, *(column for column in columns if column is not first)], known, room, skip=0, left=0, marked=sort)
     fitted = [[each.fit(text) for text in texts[each.column.name]] for each in placed]
-    head = "".join(each.fit(each.look.header()) for each in placed).rstrip()
+    head = "".join(each.fit(headers[each.column.name]) for each in placed).rstrip()
     return [_heading(head, look.bold), *("".join(parts).rstrip() for parts in zip(*fitted, strict=True))]
 
 
-def _turned(known: Mapping[str, ColumnLook], texts: Mapping[str, Sequence[str]], room: int) -> list[str]:
-    """Return a table with a line per column: few rows that are too wide for the terminal."""
-    labels = [known[name].header() for name in texts]
-    label_width = max(map(cell_len, labels))
+def _turned(headers: Mapping[str, str], texts: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a table with a line per column: for few rows that are too wide for the terminal."""
+    label_width = max(map(cell_len, headers.values()))
     widths = [max(map(cell_len, row)) for row in zip(*texts.values(), strict=True)]
     lines = []
-    for label, values in zip(labels, texts.values(), strict=True):
+    for name, values in texts.items():
         padded = [" " * (wide - cell_len(text)) + text for text, wide in zip(values, widths, strict=True)]
-        lines.append(clean("  ".join([label + " " * (label_width - cell_len(label)), *padded]), room))
+        lines.append("  ".join([headers[name] + " " * (label_width - cell_len(headers[name])), *padded]))
     return lines
 
 

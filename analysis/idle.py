@@ -157,7 +157,7 @@ def _with_neighbours(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
     before = work.all_gpu.select(*DEVICE, done_ns="end_ns", previous="name")
     rows = _nearest(rows, "end_ns", after, "begin_ns", DEVICE, strategy="forward")
     rows = _nearest(rows, "start_ns", before, "done_ns", DEVICE, strategy="backward")
-    calls = work.trace.launches.select("part", "event_id", "launch_id", "launch_start_ns", "launch_end_ns", "process", "thread")
+    calls = work.trace.links.select("part", "event_id", "launch_id", "launch_start_ns", "launch_end_ns", "process", "thread")
     first = (
         calls.with_columns(work.trace.activities["start_ns"])
         .filter(pl.col("launch_id").is_not_null())
@@ -188,7 +188,7 @@ def _nearest(
 
 def _with_likely_thread(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Where the launch is not in the trace, look at the thread that launches most on the device."""
-    threads = work.trace.launches.with_columns(work.trace.activities.select("rank", "device")).filter(
+    threads = work.trace.links.with_columns(work.trace.activities.select("rank", "device")).filter(
         pl.col("launch_id").is_not_null()
     )
     most = threads.group_by(*DEVICE, "process", "thread").len().sort("len", "thread", descending=[True, False])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import faults, schema
-from .merged import merged
+from .merged import claims, merged
 from .pairs import ranges
 from .report import Notice
 
@@ -108,11 +108,11 @@ def number(column: str) -> pl.Expr:
 
 def _with_ranks(frame: pl.DataFrame) -> faults.Repaired:
     """Give the processes of files that merge several ranks a rank each."""
-    claims = frame.group_by("part", "device", "process").agg(first_id=pl.col("event_id").min())
-    found = merged(claims, claims.clear())
+    gpu = claims(frame)
+    found = merged(gpu, gpu.clear())
     if not found.parts:
         return frame, ()
-    processes = claims.sort("part", "first_id").unique(["part", "process"], keep="first", maintain_order=True)
+    processes = gpu.sort("part", "first_id").unique(["part", "process"], keep="first", maintain_order=True)
     ranks = found.rank_of(processes)
     made = frame.join(ranks, on=["part", "process"], how="left", maintain_order="left").with_columns(
         rank=pl.coalesce("merged_rank", "rank")
@@ -144,8 +144,10 @@ def _missing(traces: TraceSet, frame: pl.DataFrame) -> list[Notice]:
 
 def _without_gpu(traces: TraceSet, parts: list[int]) -> list[Notice]:
     """Tell parts that launched work but recorded none from parts that never touched a GPU."""
-    launch = pl.col("name").cast(pl.String).str.contains("(?i)launch") & ~pl.col("name").cast(pl.String).str.contains("HostFunc")
-    calls = ranges(traces, schema.LAUNCH_CATS, "name").filter(pl.col("part").is_in(parts), launch)
+    names = ranges(traces, schema.LAUNCH_CATS, pl.col("name").cast(pl.String)).filter(pl.col("part").is_in(parts))
+    kernel = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str.contains("HostFunc")
+    copy = pl.col("name").str.contains("(?i)memcpy|memset") & ~kernel
+    calls = names.filter(kernel | copy)
     lost = calls["part"].n_unique()
     where = "" if len(traces.traces) == 1 else f" in {{}} of {faults.counted(len(traces.traces), 'trace')}"
     notices = []

@@ -8,7 +8,7 @@ import polars as pl
 
 from . import schema
 from .faults import counted, grouped
-from .merged import merged
+from .merged import claims, merged
 from .nesting import innermost
 from .pairs import ranges
 from .report import Notice
@@ -35,14 +35,39 @@ LAUNCH_COLUMNS: dict[str, str] = {
 _LINK = ("part", "rank", "correlation")
 
 
-def launches(traces: TraceSet) -> pl.DataFrame:
-    """Return the launch call and operator of each GPU activity.
+def links(traces: TraceSet) -> pl.DataFrame:
+    """Return the launch call of each GPU activity; `launches` adds the operator, which costs more.
 
     A launch is any host call of a runtime or driver category with the activity's correlation id, in the same trace (and the same
     rank, where a file merges several); one graph launch has many activities. Where several calls carry the id, it is
-    the one whose name says launch, copy or set, else the earliest. The operator is the innermost one
-    on the launching thread when the launch began, else the one with the activity's external id. (Some traces number the ids of
-    operators and of GPU work apart: where they contradict the nesting as often as not, they are not used.)
+    the one whose name says launch, copy or set, else the earliest.
+
+    Args:
+        traces: the set.
+
+    Returns:
+        `LAUNCH_COLUMNS` without op_id and op, and `external_id` (the activity's, else the call's).
+
+    Example:
+        >>> import kinetop
+        >>> links(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False))["delay_ns"].min()
+        40000
+    """
+    gpu = traces.activities.select("part", "rank", "event_id", "start_ns", "correlation", "external_id")
+    linked = gpu.join(_calls(traces), on=_LINK, how="left", maintain_order="left").with_columns(
+        pl.col("api", "process", "thread").cast(pl.String),
+        delay_ns=pl.col("start_ns") - pl.col("launch_start_ns"),
+        external_id=pl.coalesce("external_id", "call_external_id"),
+    )
+    return linked.select(*(name for name in LAUNCH_COLUMNS if not name.startswith("op")), "external_id")
+
+
+def launches(traces: TraceSet) -> pl.DataFrame:
+    """Return the launch call and operator of each GPU activity.
+
+    The operator is the innermost one on the launching thread when the launch began, else the one with the activity's external
+    id. (Some traces number the ids of operators and of GPU work apart: where they contradict the nesting as often
+    as not, they are not used.)
 
     Args:
         traces: the set.
@@ -52,16 +77,15 @@ def launches(traces: TraceSet) -> pl.DataFrame:
 
     Example:
         >>> import kinetop
-        >>> launches(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False))["delay_ns"].min()
-        40000
+        >>> launches(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False))["op"][0]
+        'aten::linear'
     """
-    gpu = traces.activities.select("part", "rank", "event_id", "start_ns", "correlation", "external_id")
-    linked = gpu.join(_calls(traces), on=_LINK, how="left", maintain_order="left")
-    linked = linked.with_columns(
-        delay_ns=pl.col("start_ns") - pl.col("launch_start_ns"), external_id=pl.coalesce("external_id", "call_external_id")
-    )
-    text = pl.col("api", "process", "thread").cast(pl.String)
-    return _with_ops(traces, linked).with_columns(text).select(*LAUNCH_COLUMNS)
+    external = pl.coalesce("external_id", "external_id_legacy").alias("external_id")
+    ops = ranges(traces, schema.OP_CATS, "process", "thread", "name", external)
+    moments = traces.links.select("part", pl.col("process", "thread").cast(pl.Categorical), at_ns="launch_start_ns")
+    row = _by_external_id(traces.links, ops, innermost(moments, ops))
+    found = traces.links.with_columns(op_id=ops["event_id"].gather(row), op=ops["name"].gather(row).cast(pl.String))
+    return found.select(*LAUNCH_COLUMNS)
 
 
 def launch_notices(traces: TraceSet) -> tuple[Notice, ...]:
@@ -70,17 +94,18 @@ def launch_notices(traces: TraceSet) -> tuple[Notice, ...]:
     Args:
         traces: the set.
     """
-    early = traces.launches.filter(pl.col("delay_ns") < 0)
+    early = traces.links.filter(pl.col("delay_ns") < 0)
     if early.is_empty():
         return ()
-    linked = int(traces.launches["launch_id"].count())
+    linked = int(traces.links["launch_id"].count())
     worst = early.select(-pl.col("delay_ns").min() / 1000).item()
     kinds = traces.activities.join(early, on=["part", "event_id"], how="semi")["kind"]
     noun = "kernel" if (kinds == "kernel").all() else "GPU event"
     start, its = ("starts", "its") if early.height == 1 else ("start", "their")
     stay = "both stay" if linked == 2 else "all stay"
     said = f"{early.height} of {counted(linked, noun)} {start} before {its} launch (worst {grouped(worst)} us); {stay} linked"
-    return (Notice("starts-before-launch", early.height, said),)
+    # Traces in whole microseconds round a start and its launch apart.
+    return (Notice("starts-before-launch", early.height, said, level="warning" if worst > 1 else "info"),)
 
 
 def _calls(traces: TraceSet) -> pl.DataFrame:
@@ -102,29 +127,24 @@ def _calls(traces: TraceSet) -> pl.DataFrame:
 
 def _with_rank(traces: TraceSet, calls: pl.DataFrame) -> pl.DataFrame:
     """Give the calls of files that merge several ranks the rank of their process."""
-    first = pl.col("event_id").min().alias("first_id")
-    claims = traces.activities.group_by("part", "device", "process").agg(first)
-    if not merged(claims, claims.clear()).parts:
+    gpu = claims(traces.activities)
+    if not merged(gpu, gpu.clear()).parts:
         return calls
-    hosts = calls.group_by("part", pl.col("process").cast(pl.String)).agg(first)
-    found = merged(claims, hosts)
+    hosts = calls.group_by("part", pl.col("process").cast(pl.String)).agg(first_id=pl.col("event_id").min())
+    found = merged(gpu, hosts)
     ranks = found.rank_of(hosts).with_columns(pl.col("process").cast(calls.schema["process"]))
     calls = calls.join(ranks, on=["part", "process"], how="left", maintain_order="left")
     return calls.with_columns(rank=pl.coalesce("merged_rank", "rank")).drop("merged_rank")
 
 
-def _with_ops(traces: TraceSet, linked: pl.DataFrame) -> pl.DataFrame:
-    """Add the operator of each activity: op_id and op."""
-    external = pl.coalesce("external_id", "external_id_legacy").alias("external_id")
-    ops = ranges(traces, schema.OP_CATS, "process", "thread", "name", external)
-    around = innermost(linked.select("part", "process", "thread", at_ns="launch_start_ns"), ops)
+def _by_external_id(linked: pl.DataFrame, ops: pl.DataFrame, around: pl.Series) -> pl.Series:
+    """Fill rows of `ops` that nesting did not find (`around` is null) by external id, unless the two contradict each other."""
+    if not (around.is_null() & linked["external_id"].is_not_null()).any():
+        return around
     numbered = ops.select("part", "external_id", row=pl.int_range(pl.len(), dtype=pl.UInt32)).filter(pl.col("external_id") > 0)
     numbered = numbered.unique(["part", "external_id"], keep="first", maintain_order=True)
     both = linked.select("part", "external_id", around=around).join(
         numbered, on=["part", "external_id"], how="left", maintain_order="left"
     )
-    contradicted = (pl.col("row") != pl.col("around")).sum().over("part") * 2 > (pl.col("row") == pl.col("around")).sum().over(
-        "part"
-    )
-    row = both.select(pl.coalesce("around", pl.when(~contradicted).then("row"))).to_series()
-    return linked.with_columns(op_id=ops["event_id"].gather(row), op=ops["name"].gather(row).cast(pl.String))
+    differ, agree = ((test.sum()).over("part") for test in (pl.col("row") != pl.col("around"), pl.col("row") == pl.col("around")))
+    return both.select(pl.coalesce("around", pl.when(2 * differ <= agree).then("row"))).to_series()

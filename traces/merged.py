@@ -65,26 +65,43 @@ def key(process: str) -> str:
     return numbers or next(iter(text.lower().split()), "")
 
 
+def claims(activities: pl.DataFrame) -> pl.DataFrame:
+    """Return which processes ran GPU work on which device.
+
+    Args:
+        activities: part, device, process, event_id, correlation.
+
+    Returns:
+        part, device, process, first_id (the first row), shared (another process of the part uses one of its correlation ids).
+    """
+    found = activities.group_by("part", "device", "process").agg(first_id=pl.col("event_id").min())
+    if not found.select("part", "device").is_duplicated().any():
+        return found.with_columns(shared=pl.lit(value=False))
+    ids = activities.select("part", "process", "correlation").drop_nulls().unique()
+    twice = ids.filter(ids.select("part", "correlation").is_duplicated()).select("part", "process", shared=pl.lit(value=True))
+    return found.join(twice.unique(), on=["part", "process"], how="left").with_columns(pl.col("shared").fill_null(value=False))
+
+
 def merged(gpu: pl.DataFrame, launching: pl.DataFrame) -> Merged:
     """Find out which parts merge several processes, and number their ranks.
 
-    A part does when processes with different labels run GPU work, or when several processes claim one device.
+    A part does when processes with different labels run GPU work, or when processes told apart by number alone claim one
+    device and use the same correlation ids.
 
     Args:
-        gpu: part, device, process, first_id: one row per part, device and process with GPU work.
+        gpu: see `claims`.
         launching: part, process, first_id: one row per process with launch calls.
 
     Example:
-        >>> gpu = pl.DataFrame({"part": 0, "device": 0, "process": ["[TP00] 0", "[TP01] 0"], "first_id": [5, 9]})
+        >>> gpu = pl.DataFrame({"part": 0, "device": 0, "process": ["[TP00] 0", "[TP01] 0"], "first_id": [5, 9], "shared": True})
         >>> merged(gpu, gpu.clear()).ranks
         {(0, '0'): 0, (0, '1'): 1}
     """
     ranks: dict[tuple[int, str], int] = {}
     for (part,), rows in gpu.sort("part", "first_id").group_by("part", maintain_order=True):
         processes = rows["process"].unique(maintain_order=True).to_list()
-        claims = rows.group_by("device").agg(pl.col("process").n_unique())["process"].max()
         labels = {label(process) for process in processes}
-        if len(processes) > 1 and (len(labels) > 1 or (isinstance(claims, int) and claims > 1)):
+        if len(labels) > 1 or (rows["device"].is_duplicated() & rows["shared"]).any():
             hosts = launching.filter(pl.col("part") == part).sort("first_id")["process"].to_list()
             ranks |= {(int(str(part)), text): rank for text, rank in _ranks(processes, hosts).items()}
     return Merged(ranks)

@@ -109,6 +109,13 @@ class TraceSet:
         return self._activities[0]
 
     @cached_property
+    def links(self) -> pl.DataFrame:
+        """The launch call of each GPU activity: see `kinetop.traces.links.links`."""
+        from .links import links
+
+        return links(self)
+
+    @cached_property
     def launches(self) -> pl.DataFrame:
         """The launch call and operator of each GPU activity: see `kinetop.traces.links.launches`."""
         from .links import launches

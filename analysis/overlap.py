@@ -146,7 +146,7 @@ def _kernels(comm: pl.DataFrame, compute: pl.DataFrame, beside: pl.DataFrame) ->
 
 
 def _beside(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
-    """Return name, kind, family, beside_ns and beside_pct: how long each family of compute, or nothing, ran beside each kernel."""
+    """Return how long each family of compute, or nothing, ran beside each kernel: beside_ns and beside_pct."""
     keys = ["name", "kind"]
     own = comm.select("name", "dur_ns", kind="family")
     alone = comm["dur_ns"] - intervals.covered(comm, compute, DEVICE)

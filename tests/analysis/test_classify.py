@@ -61,7 +61,7 @@ ATTENTION = {
     "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<1>>>": "flash",
     "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0>": "flashinfer",
     "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16": "cudnn",
-    "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<cutlass::bfloat16_t>::Params)": "efficient",
+    "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel<bf16>::Params)": "efficient",
     "void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<ck_tile::BlockFmhaPipeline>>": "ck",
     "_ZN5aiter33fmha_fwd_hd128_bf16_causal_groupE": "aiter",
     "triton_tem_fused_flex_attention_0": "flex",

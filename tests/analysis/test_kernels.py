@@ -112,7 +112,7 @@ def test_short_names_lose_no_row_and_say_how_many_they_stand_for(hazards: Path) 
     ("name", "short"),
     [
         (
-            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int, at::F<int>)",
+            "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<int>, std::array<char*, 1ul> >(int)",
             "vectorized_elementwise_kernel<4, FillFunctor<int>, array<char*, 1ul>>",
         ),
         (

@@ -15,11 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"polars", "pyarrow", "duckdb", "textual", "torch", "rich", "numpy", "pandas"}
 
 
-def start(*arguments: str, **more: object) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.Popen(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
-    )  # type: ignore[call-overload, no-any-return]
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    whole = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
+    command = [sys.executable, *arguments]
+    return subprocess.Popen(command, cwd=ROOT, env=whole, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def loaded(*arguments: str) -> set[str]:
@@ -70,3 +69,19 @@ def test_ctrl_c_ends_with_130_and_one_line() -> None:
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=60)
     assert (process.returncode, out, said) == (130, "", "kinetop: cancelled\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "goes_on"),
+    [
+        ("kinetop ke", ["kernels"]),
+        ("kinetop con", ["convert"]),
+        ("kinetop kernels --group-by fam", ["family"]),
+        ("kinetop summary --for", ["--format"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_choices(typed: str, goes_on: list[str]) -> None:
+    code = "import sys; sys.argv[0] = 'kinetop'; from kinetop.tui.cli import main; main()"
+    at = str(len(typed.split()) - 1)
+    with start("-c", code, _KINETOP_COMPLETE="complete_bash", COMP_WORDS=typed, COMP_CWORD=at) as process:
+        assert process.communicate(timeout=60) == ("\n".join(goes_on) + "\n", "")

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from kinetop.traces.errors import FilterError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from .filter_columns import NS, Columns, time_unit
 
-_NS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)(?P<unit>ns|us|µs|μs|ms|s)?(?![\w.])
@@ -68,37 +68,6 @@ class _NotSqlError(Exception):
     def __init__(self, at: int, wanted: str) -> None:
         super().__init__(wanted)
         self.at = at
-
-
-class Columns:
-    """The columns of a frame as a filter names them."""
-
-    def __init__(self, schema: Mapping[str, pl.DataType], origin_ns: int = 0) -> None:
-        self.schema = dict(schema)
-        self.origin_ns = origin_ns
-
-    @property
-    def searched(self) -> list[str]:
-        """Columns that words look at: `name`, else every text column."""
-        text = [name for name, kind in self.schema.items() if _is_text(kind)]
-        return ["name"] if "name" in text else text
-
-    def find(self, name: str, *, exact: bool = False) -> str | None:
-        """Return the column that a name stands for: itself, in any case, or the column that carries it with a unit."""
-        if name in self.schema or exact:
-            return name if name in self.schema else None
-        folded = {column.casefold(): column for column in self.schema}
-        for suffix in ("", "_ns", "_us", "_ms", "_pct", "_bytes"):
-            if (hit := folded.get(name.casefold() + suffix)) is not None:
-                return hit
-        return None
-
-    def nearest(self, name: str) -> str:
-        """Return the end of a sentence that names the likeliest columns."""
-        short = {re.sub(r"_(ns|us|ms|pct|bytes)$", "", column): column for column in self.schema}
-        known = sorted({*self.schema, *short})
-        close = get_close_matches(name.casefold(), known, n=3, cutoff=0.5)
-        return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(sorted(short))}."
 
 
 def read_condition(text: str, at: int, columns: Columns) -> Condition | None:
@@ -269,8 +238,8 @@ class Condition:
     def _unit(self) -> str:
         """Return the unit to compute in: the times' own, so that integers stay so; microseconds beside plain numbers."""
         named = [(token.value, self.columns.find(token.value) or "") for token in self.tokens if self._is_column(token)]
-        own = {_time_unit(column) for _, column in named} - {""}
-        in_full = any(_time_unit(column) and written in self.columns.schema for written, column in named)
+        own = {time_unit(column) for _, column in named} - {""}
+        in_full = any(time_unit(column) and written in self.columns.schema for written, column in named)
         plain = any(token.kind == "number" and not token.unit for token in self.tokens)
         return own.pop() if len(own) == 1 and (in_full or not plain) else "us"
 
@@ -306,25 +275,14 @@ class Condition:
             return f"cast({sql} as varchar)"  # like, ~ and ilike refuse the dictionary types
         if name == f"{written.casefold()}_ns" and written.casefold() in {"start", "end"} and self.columns.origin_ns:
             sql = f"({sql} - {self.columns.origin_ns})"
-        own = _time_unit(name)
+        own = time_unit(name)
         if not own or own == unit:
             return sql
-        return (
-            f"({sql} * {_NS[own] // _NS[unit]})" if _NS[own] > _NS[unit] else f"(cast({sql} as double) / {_NS[unit] // _NS[own]})"
-        )
+        return f"({sql} * {NS[own] // NS[unit]})" if NS[own] > NS[unit] else f"(cast({sql} as double) / {NS[unit] // NS[own]})"
 
     def _duration(self, token: _Token, unit: str) -> str:
         names = [self.columns.find(other.value.strip('"')) or "" for other in self.tokens if self._is_column(other)]
-        if not any(_time_unit(name) for name in names):
+        if not any(time_unit(name) for name in names):
             raise FilterError(f"{token.value}{token.unit} is a duration, and nothing here is a time to compare it with", token.at)
-        scaled = Decimal(token.value) * _NS[token.unit.casefold()] / _NS[unit]
+        scaled = Decimal(token.value) * NS[token.unit.casefold()] / NS[unit]
         return format(scaled.normalize(), "f")
-
-
-def _time_unit(column: str) -> str:
-    suffix = column.rpartition("_")[2]
-    return suffix if suffix in {"ns", "us", "ms"} and suffix != column else ""
-
-
-def _is_text(kind: pl.DataType) -> bool:
-    return isinstance(kind, (pl.String, pl.Categorical, pl.Enum))

@@ -19,7 +19,8 @@ import polars as pl
 
 from kinetop.traces.errors import FilterError
 
-from .condition import Columns, Condition, read_condition
+from .condition import Condition, read_condition
+from .filter_columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from textual.content import Content
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -14,14 +16,34 @@ if TYPE_CHECKING:
 
 
 def device_title(work: Work, window: Mapping[str, Any]) -> str:
-    """Return how a device is called: with its rank where there are several.
+    """Return how a device is called: with its rank where there are several, and the capture where a rank has several.
 
     Args:
         work: what was asked about.
         window: a row of its windows.
     """
-    several = len({trace.rank for trace in work.trace.traces}) > 1
-    return f"rank {window['rank']}  GPU {window['device']}" if several else f"GPU {window['device']}"
+    ranks = [trace.rank for trace in work.trace.traces]
+    title = f"rank {window['rank']}  GPU {window['device']}" if len(set(ranks)) > 1 else f"GPU {window['device']}"
+    return f"{title}  #{_capture(work, window)}" if ranks.count(window["rank"]) > 1 else title
+
+
+def of_device(table: pl.DataFrame, work: Work, window: Mapping[str, Any]) -> pl.DataFrame:
+    """Return the rows of a question's table that are about a device.
+
+    Args:
+        table: with rank and device, and with the capture `window` where a rank has several files.
+        work: what was asked about.
+        window: the device's row of the windows.
+    """
+    import polars as pl
+
+    place = {"rank": window["rank"], "device": window["device"], "window": _capture(work, window)}
+    return table.filter(pl.col(name) == value for name, value in place.items() if name in table.columns)
+
+
+def _capture(work: Work, window: Mapping[str, Any]) -> int:
+    """Which capture of its rank a window is from, counted from 1."""
+    return work.trace.traces[window["part"]].window + 1
 
 
 def share_line(busy: pl.DataFrame, window: Mapping[str, Any], buckets: int) -> tuple[float, ...]:
@@ -49,6 +71,11 @@ def without_place(columns: Sequence[Column], frame: pl.DataFrame) -> list[Column
         columns: columns of a table.
         frame: its rows.
     """
-    place = [name for name in ("rank", "device") if name in frame.columns]
+    place = [name for name in ("rank", "window", "device") if name in frame.columns]
     several = bool(place) and frame.select(place).n_unique() > 1
     return [column for column in columns if several or column.name not in place]
+
+
+def nothing(_width: int) -> list[Content]:
+    """Draw what stands where there is no device."""
+    return [Content(" No GPU work here: the trace holds no kernels or copies in this scope.")]

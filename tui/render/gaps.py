@@ -31,6 +31,8 @@ WHY = {
     "no record": "the trace holds no launch of what follows",
 }
 """What the largest part of a gap means."""
+DOING = (("sync_name", "call"), ("op", "op"), ("frame", "frame"), ("annotation", "annotation"))
+"""What is known of the launching thread, from the innermost out."""
 CARDS = 2
 """With more devices than this, each gets a line instead of a card."""
 LABEL_CELLS = 10
@@ -146,12 +148,8 @@ def told(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     Args:
         row: a row of the idle question's gaps.
     """
-    doing = [
-        f"{label} {row[name]}"
-        for name, label in (("sync_name", "call"), ("op", "op"), ("frame", "frame"), ("annotation", "in"))
-        if row[name]
-    ]
-    host = f"thread {row['thread']} in " + "   ".join(clean(text, 120) for text in doing) if doing else "not recorded what it did"
+    doing = [f"{label} {row[name]}" for name, label in DOING if row[name]]
+    host = f"thread {row['thread']}:  " + "   ".join(clean(text, 120) for text in doing) if doing else "not recorded what it did"
     ends = f"{row['next']}, stream {row['next_stream']}" if row["next"] else "nothing in this window"
     return [("the host", host), ("after", row["previous"] or "nothing in this window"), ("before", ends)]
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 
-from ..devices import device_title, share_line, without_place
+from ..devices import device_title, nothing, share_line, without_place
 from ..format import plural
 from ..render import lanes
 from ..widgets.picture import Picture
@@ -29,7 +28,6 @@ EMPTY = {
     "beside": "no communication kernel here",
     "devices": "no GPU work here",
 }
-NOTHING = (Content(" No GPU work here: the trace holds no kernels or copies in this scope."),)
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ class OverlapScreen(ViewScreen):
     def show(self, answer: Answer) -> None:
         """Draw the answer."""
         draw = lanes.cards if len(answer.devices) <= lanes.CARDS else lanes.rows
-        self.query_one("#lanes", Picture).show(partial(draw, answer.devices) if answer.devices else lambda _width: NOTHING)
+        self.query_one("#lanes", Picture).show(partial(draw, answer.devices) if answer.devices else nothing)
         for table in answer.result.question.tables:
             frame = answer.result.tables[table.name]
             self.query_one(Tables).table(table.name).show(frame, without_place(table.columns, frame), sort=table.sort)

@@ -12,56 +12,19 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
-from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, SCHEMA
+from .keys import Asked, Keys
 from .tally import Refused, Tally
 
-MAX_EXTRA_KEYS = 64
-"""Unknown members that get a column while decoding; a trace with more names than that goes event by event."""
-
-MAX_KEY_LENGTH = 200
 _TRIES = 4
+"""Attempts at a slice: new members, then their kinds, each once for the decoder itself and once for what others met meanwhile."""
 
 _SQL_TYPE = {"int": "DOUBLE", "float": "DOUBLE", "uint": "JSON", "text": "VARCHAR", "json": "JSON"}
-
-
-@dataclass
-class Keys:
-    """Members met so far in this trace, shared by all decoders: only those are asked of DuckDB."""
-
-    args: dict[str, None] = field(default_factory=dict)
-    """Members of `args` that have a column."""
-    extra_args: dict[str, None] = field(default_factory=dict)
-    """Members of `args` that have none."""
-    extra_head: dict[str, None] = field(default_factory=dict)
-    """Other members of events that have none."""
-    loose: set[str] = field(default_factory=set)
-    """Members of `args` that are not always of their column's kind ("7" for 7), or beyond 2^53: read as JSON text."""
-    quoted_times: bool = False
-    """Whether times are written as text, as some exporters do."""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, head: list[str], args: list[str]) -> bool:
-        """Take in the members of a slice; False when nothing was new."""
-        if any(len(key) > MAX_KEY_LENGTH or not key.isprintable() for key in (*head, *args)):
-            raise Refused("a member with an odd name")
-        with self.lock:
-            before = len(self.args) + len(self.extra_args) + len(self.extra_head)
-            for key in args:
-                (self.args if key in ARGS else self.extra_args)[key] = None
-            for key in head:
-                if key not in HEAD_TEXT and key not in HEAD_ID and key not in HEAD_TIME and key != "args":
-                    self.extra_head[key] = None
-            if len(self.extra_args) + len(self.extra_head) > MAX_EXTRA_KEYS:
-                raise Refused("too many unknown members")
-            return len(self.args) + len(self.extra_args) + len(self.extra_head) > before
 
 
 def _quoted(name: str) -> str:
@@ -99,88 +62,73 @@ class Decoder:
             Refused: something in it would not come out exactly as written.
         """
         for _ in range(_TRIES):
-            renames = self._write(data)
+            asked = self._keys.now
+            self._write(data, asked)
             try:
-                return self._table(data, renames)
+                return self._table(data, asked)
             except Refused:
-                if not self._learn(data, renames):
+                self._learn(data, asked)
+                if self._keys.now == asked:
                     raise
         raise Refused("ever new members")
 
-    def _write(self, data: bytes) -> dict[str, str]:
-        """Put the slice into the scratch file as a JSON array; return the members renamed in it."""
-        renames, data = self._apart(data)
+    def _write(self, data: bytes, asked: Asked) -> None:
+        """Put the slice into the scratch file as a JSON array."""
+        for old, new in asked.renames().items():
+            data = data.replace(b'"%s":' % old.encode(), b'"%s":' % new.encode())
         os.ftruncate(self._fd, 0)
         text = memoryview(b"[%b]" % data)
         done = 0
         while done < len(text):
             done += os.pwrite(self._fd, text[done:], done)
-        return renames
 
-    def _apart(self, data: bytes) -> tuple[dict[str, str], bytes]:
-        """Rename members that differ in case only: a DuckDB struct cannot hold both `bytes` and `Bytes`."""
-        seen: Counter[str] = Counter()
-        renames = {}
-        for key in [*self._keys.args, *self._keys.extra_args]:
-            seen[key.lower()] += 1
-            if seen[key.lower()] > 1:
-                renames[key] = f"{key}\x7e{seen[key.lower()]}"
-                data = data.replace(b'"%s":' % key.encode(), b'"%s":' % renames[key].encode())
-        return renames, data
-
-    def _learn(self, data: bytes, renames: dict[str, str]) -> bool:
-        """Take in the members of the slice at hand and their kinds; True when there was something new, so that another try may do."""
-        back = {new: old for old, new in renames.items()}
+    def _learn(self, data: bytes, asked: Asked) -> None:
+        """Take in the members of the slice at hand, or, where they are known, their kinds."""
+        back = {new: old for old, new in asked.renames().items()}
         try:
-            head = self._fetch(f"SELECT DISTINCT unnest(json_keys(json)) FROM read_json_objects({self._from})")
-            args = self._fetch(
-                f"SELECT DISTINCT unnest(json_keys(args)) FROM read_json({self._from}, columns = {{args: 'JSON'}}) WHERE json_type(args) = 'OBJECT'"
-            )
-            if self._keys.add(head, [back.get(key, key) for key in args]):
-                return True
-            return self._learn_kinds(data, renames)
+            pairs = self._connection.sql(
+                f"SELECT DISTINCT json_keys(json), json_keys(json, '$.args') FROM read_json_objects({self._from})"
+            ).fetchall()
+            head, args = ({key for lists in side for key in lists or ()} for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+            self._keys.add(sorted(head), sorted(back.get(key, key) for key in args))
+            if self._keys.now == asked:
+                quoted = any(mark in data for mark in (b'"ts": "', b'"ts":"', b'"dur": "', b'"dur":"'))
+                self._keys.loosen(self._mixed(asked), quoted_times=quoted)
         except duckdb.Error as error:
             raise Refused(str(error)) from error
 
-    def _learn_kinds(self, data: bytes, renames: dict[str, str]) -> bool:
-        known = [key for key in self._keys.args if key not in self._keys.loose and ARGS[key].kind != "uint"]
-        names = [renames.get(key, key) for key in known]
-        loose: set[str] = set()
-        if known:
-            tests = []
-            for key, name in zip(known, names, strict=True):
-                column = f"args.{_quoted(name)}::VARCHAR"
-                wide = f" OR abs(TRY_CAST({column} AS DOUBLE)) >= 9007199254740992" if ARGS[key].kind == "int" else ""
-                exact = EXACT[ARGS[key].kind] if ARGS[key].kind != "text" else '^"'
-                tests.append(f"bool_or(NOT regexp_matches({column}, '{exact}'){wide})")
-            members = ", ".join(f"{_quoted(name)} JSON" for name in names).replace("'", "''")
-            row = self._connection.sql(
-                f"SELECT {', '.join(tests)} FROM read_json({self._from}, columns = {{args: 'STRUCT({members})'}})"
-            ).fetchall()[0]
-            loose = {key for key, odd in zip(known, row, strict=True) if odd}
-        quoted = not self._keys.quoted_times and any(mark in data for mark in (b'"ts": "', b'"ts":"', b'"dur": "', b'"dur":"'))
-        with self._keys.lock:
-            self._keys.loose |= loose
-            self._keys.quoted_times |= quoted
-        return bool(loose) or quoted
-
-    def _fetch(self, query: str) -> list[str]:
-        return [row[0] for row in self._connection.sql(query).fetchall()]
+    def _mixed(self, asked: Asked) -> list[str]:
+        """Return the members whose values are not all of their column's kind."""
+        known = [key for key in asked.args if key not in asked.loose and ARGS[key].kind != "uint"]
+        if not known:
+            return []
+        renames = asked.renames()
+        tests = []
+        for key in known:
+            column = f"args.{_quoted(renames.get(key, key))}::VARCHAR"
+            wide = f" OR abs(TRY_CAST({column} AS DOUBLE)) >= 9007199254740992" if ARGS[key].kind == "int" else ""
+            exact = '^"' if ARGS[key].kind == "text" else EXACT[ARGS[key].kind]
+            tests.append(f"bool_or(NOT regexp_matches({column}, '{exact}'){wide})")
+        members = ", ".join(f"{_quoted(renames.get(key, key))} JSON" for key in known).replace("'", "''")
+        query = f"SELECT {', '.join(tests)} FROM read_json({self._from}, columns = {{args: 'STRUCT({members})'}})"
+        row = self._connection.sql(query).fetchall()[0]
+        return [key for key, odd in zip(known, row, strict=True) if odd]
 
     @property
     def _from(self) -> str:
         return f"'{self._path}', format = 'array', maximum_object_size = 1073741824"
 
-    def _query(self, renames: dict[str, str]) -> str:
+    def _query(self, asked: Asked) -> str:
         """The one SELECT: every member met so far, typed."""
+        renames = asked.renames()
         tops = [f"{_quoted(key)}: 'VARCHAR'" for key in HEAD_TEXT]
         tops += [f"{_quoted(key)}: 'JSON'" for key in HEAD_ID]
-        tops += [f"{key}: '{'JSON' if self._keys.quoted_times else 'DECIMAL(38,3)'}'" for key in HEAD_TIME]
-        tops += [f"{_quoted(key)}: 'JSON'" for key in self._keys.extra_head]
-        picks = [f"{_quoted(key)} AS {_quoted('h:' + key)}" for key in (*HEAD_TEXT, *HEAD_ID, *HEAD_TIME, *self._keys.extra_head)]
+        tops += [f"{key}: '{'JSON' if asked.quoted_times else 'DECIMAL(38,3)'}'" for key in HEAD_TIME]
+        tops += [f"{_quoted(key)}: 'JSON'" for key in asked.extra_head]
+        picks = [f"{_quoted(key)} AS {_quoted('h:' + key)}" for key in (*HEAD_TEXT, *HEAD_ID, *HEAD_TIME, *asked.extra_head)]
         members = []
-        for key in [*self._keys.args, *self._keys.extra_args]:
-            kind = _SQL_TYPE[ARGS[key].kind] if key in ARGS and key not in self._keys.loose else "JSON"
+        for key in [*asked.args, *asked.extra_args]:
+            kind = _SQL_TYPE[ARGS[key].kind] if key in ARGS and key not in asked.loose else "JSON"
             members.append(f"{_quoted(renames.get(key, key))} {kind}")
             picks.append(f"args.{_quoted(renames.get(key, key))} AS {_quoted('a:' + key)}")
         if members:
@@ -190,12 +138,12 @@ class Decoder:
         picks.append("args IS NOT NULL AS has_args")
         return f"SELECT {', '.join(picks)} FROM read_json({self._from}, columns = {{{', '.join(tops)}}})"
 
-    def _table(self, data: bytes, renames: dict[str, str]) -> pa.Table:
+    def _table(self, data: bytes, asked: Asked) -> pa.Table:
         try:
-            read = self._connection.sql(self._query(renames)).to_arrow_table()
+            read = self._connection.sql(self._query(asked)).to_arrow_table()
         except duckdb.Error as error:
             raise Refused(str(error)) from error
-        tally = Tally(self._keys, read)
+        tally = Tally(asked, read)
         columns = tally.columns()
         tally.check(data)
         return pa.Table.from_arrays([columns.get(f.name, pa.nulls(read.num_rows, f.type)) for f in SCHEMA], schema=SCHEMA)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -32,21 +34,38 @@ def default_jobs() -> int:
     return max(1, min(MAX_JOBS, cores))
 
 
+class _Folder:
+    """A temporary folder that goes with the last trace in it, or when the program ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="kinetop-"))
+        # A TemporaryDirectory warns when it goes this way; here it is the way meant.
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+
+class _Scratch:
+    """A temporary folder that goes when the last trace that lies in it does, or with the process."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kinetop-"))
+        self._end = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+
 @dataclass
 class _Place:
     """Where imported traces go: the cache, or a temporary folder that goes when the traces do."""
 
     kept: bool
     folder: Path
-    holder: Any = None
+    holder: _Folder | None = None
     notices: list[Notice] = field(default_factory=list)
 
     @classmethod
     def choose(cls, *, cached: bool) -> _Place:
         if cached and cache.is_usable():
             return cls(True, cache.folder())
-        holder = tempfile.TemporaryDirectory(prefix="kinetop-")
-        place = cls(False, Path(holder.name), holder)
+        holder = _Folder()
+        place = cls(False, holder.path, holder)
         if cached:
             text = f"The cache folder {cache.folder()} cannot be written; nothing is kept for next time."
             place.notices.append(Notice("no-cache", 1, text, level="info"))
@@ -84,8 +103,8 @@ def _spooled(path: Path, place: _Place) -> Path:
     if str(path) != "-":
         return path.expanduser()
     if place.holder is None:
-        place.holder = tempfile.TemporaryDirectory(prefix="kinetop-")
-        place.kept, place.folder = False, Path(place.holder.name)
+        place.holder = _Folder()
+        place.kept, place.folder = False, place.holder.path
     out = place.folder / "stdin"
     with out.open("wb") as file:
         while block := sys.stdin.buffer.read(1 << 20):

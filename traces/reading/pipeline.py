@@ -15,8 +15,9 @@ import pyarrow as pa
 from ..errors import NotATraceError
 from ..report import ImportReport, Notice
 from ..store import Writer
-from .decode import Decoder, Keys
+from .decode import Decoder
 from .document import Document
+from .keys import Keys
 from .repair import Findings, Walked, Walker
 from .slices import Slice, pieces
 from .source import Source, describe, open_source

@@ -14,7 +14,7 @@ from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, SCHEM
 from .rows import coerced, dumps, is_integer_text
 
 if TYPE_CHECKING:
-    from .decode import Keys
+    from .keys import Asked
 
 
 class Refused(Exception):
@@ -25,12 +25,12 @@ class Tally:
     """One slice's columns.
 
     Args:
-        keys: the members that were asked for.
+        asked: the members that were asked for.
         read: what DuckDB returned: columns `h:<member>` and `a:<member of args>`, and `has_args`.
     """
 
-    def __init__(self, keys: Keys, read: pa.Table) -> None:
-        self._keys = keys
+    def __init__(self, asked: Asked, read: pa.Table) -> None:
+        self._asked = asked
         self._read = read
         self._values = 0
         self._texts = 0
@@ -53,11 +53,11 @@ class Tally:
             made[column] = self._ids(key, self._column("h:" + key), dictionary=column != "id")
         for key, column in HEAD_TIME.items():
             made[column] = self._nanoseconds(key, self._column("h:" + key))
-        for key in self._keys.args:
+        for key in self._asked.args:
             made[ARGS[key].column] = self._arg(key, ARGS[key])
-        for key in self._keys.extra_args:
+        for key in self._asked.extra_args:
             self._left[key] = self._any(self._column("a:" + key))
-        for key in self._keys.extra_head:
+        for key in self._asked.extra_head:
             self._extra[key] = self._any(self._column("h:" + key))
         made["args"] = self._args()
         made["extra"] = _joined(self._extra, self._read.num_rows)
@@ -69,11 +69,10 @@ class Tally:
         Raises:
             Refused: a value was skipped or changed its type.
         """
-        tight = b'":"' in data
-        texts = data.count(b'": "') + (data.count(b'":"') if tight else 0)
-        flags = data.count(b'": tru') + data.count(b'": fals') + ((data.count(b'":tru') + data.count(b'":fals')) if tight else 0)
-        if self._texts != texts or self._flags != flags or self._values != data.count(b'":'):
-            raise Refused("a value was skipped or changed its type")
+        if self._values != data.count(b'":'):
+            raise Refused("a value was skipped")
+        if self._texts != _following(data, b'"') or self._flags != _following(data, b"tru") + _following(data, b"fals"):
+            raise Refused("a value changed its type")
 
     def _column(self, name: str) -> pa.ChunkedArray:
         column = self._read.column(name)
@@ -86,25 +85,43 @@ class Tally:
 
     def _ids(self, key: str, column: pa.ChunkedArray, *, dictionary: bool) -> pa.ChunkedArray:
         """Numbers and texts alike become text; a text that looks like a number is noted in `extra`."""
+        if not dictionary:
+            return self._flow_ids(key, column)
+        made = column.combine_chunks().dictionary_encode()
+        plain = {text: text[1:-1] for text in made.dictionary.to_pylist() if not is_integer_text(text)}
+        if any(text[0] != '"' or "\\" in text for text in plain):
+            raise Refused(f"{key} is neither an integer nor a plain text")
+        if plain:
+            series = pl.Series(column)
+            self._texts += int(series.is_in(list(plain)).sum())
+            self._mask(key, series, series.is_in([text for text, value in plain.items() if is_integer_text(value)]))
+        values = [plain.get(text, text) for text in made.dictionary.to_pylist()]
+        return pa.DictionaryArray.from_arrays(made.indices, pa.array(values, pa.string()))
+
+    def _flow_ids(self, key: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Ids of flows are as many as events; they are not worth a dictionary."""
         series = pl.Series(column)
-        values = series.unique().drop_nulls()
-        self._count(series)
-        plain = values.filter(~values.str.contains(EXACT["int"]))
-        back = {text: json.loads(text) for text in plain}
-        if any(not isinstance(value, str) for value in back.values()):
-            raise Refused(f"{key} is neither an integer nor a text")
-        if back:
-            masked = [text for text, value in back.items() if is_integer_text(value)]
-            if masked:
-                self._extra[key] = pl.select(pl.when(series.is_in(masked)).then(series)).to_series()
-            series = series.replace(list(back), list(back.values()))
-        made = series.to_arrow().cast(pa.string())
-        return made.dictionary_encode() if dictionary else made
+        quoted = series.str.starts_with('"')
+        if not quoted.any():
+            if series.str.contains(EXACT["int"]).not_().any():
+                raise Refused(f"{key} is not an integer")
+            return column
+        self._texts += int(quoted.sum())
+        bare = series.str.strip_chars('"')
+        if (quoted & series.str.contains("\\", literal=True)).any() or (~quoted & ~bare.str.contains(EXACT["int"])).any():
+            raise Refused(f"{key} is neither an integer nor a plain text")
+        self._mask(key, series, quoted & bare.str.contains(EXACT["int"]))
+        return bare.to_arrow().cast(pa.string())
+
+    def _mask(self, key: str, series: pl.Series, mask: pl.Series) -> None:
+        """Note in `extra` which texts look like numbers and are none."""
+        if mask.any():
+            self._extra[key] = pl.select(pl.when(mask).then(series)).to_series()
 
     def _nanoseconds(self, key: str, column: pa.ChunkedArray) -> pa.Array:
         """DECIMAL(38,3) microseconds are integer nanoseconds already; only the type changes."""
         series = pl.Series(column)
-        if self._keys.quoted_times:
+        if self._asked.quoted_times:
             self._count(series)
             quoted = series.str.starts_with('"')
             if quoted.any():
@@ -123,7 +140,7 @@ class Tally:
         dtype = SCHEMA.field(arg.column).type
         if column.null_count == len(column):
             return pa.nulls(len(column), dtype)
-        if key in self._keys.loose or arg.kind == "uint":
+        if key in self._asked.loose or arg.kind == "uint":
             return self._loose(key, arg, self._any(column)).cast(dtype)
         if arg.kind == "text":
             return self._text(column)
@@ -180,11 +197,16 @@ class Tally:
         self._values += pc.sum(has_args).as_py() or 0
         left = _joined(self._left, self._read.num_rows)
         filled = None
-        for key in [*self._keys.args, *self._keys.extra_args]:
+        for key in [*self._asked.args, *self._asked.extra_args]:
             valid = pc.is_valid(self._read.column("a:" + key))
             filled = valid if filled is None else pc.or_(filled, valid)
         empty = has_args if filled is None else pc.and_not(has_args, filled)
         return pc.if_else(empty, "{}", left)
+
+
+def _following(data: bytes, mark: bytes) -> int:
+    """Count values that begin with a mark, in the usual layout and in the one without spaces."""
+    return data.count(b'": ' + mark) + data.count(b'":' + mark)
 
 
 def _joined(members: dict[str, pl.Series], height: int) -> pa.Array:

@@ -171,7 +171,7 @@ async def test_hostile_names_in_every_view(size: tuple[int, int], hazards: Path,
         await settled(pilot)
         for number in range(1, len(app.views) + 1):
             await pilot.press(str(number))
-            for key in ("end", "l", "enter", "y", "Y", "f1", "escape", "home", "j", "enter"):
+            for key in ("end", "y", "Y", "f1", "escape", "home", "enter"):
                 await pilot.press(key)
                 text = await settled(pilot)
                 raw = [char for char in text if not char.isprintable() and char != "\n"]
@@ -192,6 +192,20 @@ async def test_traces_that_lack_something(name: str, hazards: Path, settled: Set
             assert "No GPU work here" in text
         await pilot.press("2")
         assert "could not be computed" not in await rested(pilot, settled)
+
+
+async def test_w_reads_what_stands_against_the_figures(hazards: Path, settled: Settle) -> None:
+    app = app_on(hazards / "08_truncated_mid_event.json")
+    async with app.run_test(size=(120, 40)) as pilot:
+        text = await settled(pilot)
+        assert "partial" in text
+        assert "2 notes" in text
+        await pilot.press("w")
+        text = await settled(pilot)
+        assert "The file is cut off" in text
+        await pilot.press("escape")
+        await settled(pilot)
+        assert len(app.screen_stack) == 1
 
 
 @SIZES

@@ -78,7 +78,7 @@ def apportion(shares: Sequence[float], width: int) -> list[int]:
     if total <= 0 or width <= 0:
         return [0] * len(shares)
     exact = [max(0.0, share) / total * width for share in shares]
-    cells = [max(1, int(value)) if value > 0 else 0 for value in exact]
+    cells = [max(1, int(value)) if share > 0 else 0 for value, share in zip(exact, shares, strict=True)]
     order = sorted(range(len(shares)), key=lambda at: exact[at] - int(exact[at]), reverse=True)
     while (missing := width - sum(cells)) > 0:
         for at in [at for at in order if exact[at] > 0][:missing]:

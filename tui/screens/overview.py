@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from kinetop.analysis.question import Result
+    from kinetop.traces.report import Notice
 
 BUCKETS = 256
 CARDS = 2
@@ -51,6 +52,10 @@ class OverviewScreen(ViewScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "notes", "notes", id="overview.notes", tooltip="All notes on this trace")
     ]
+
+    def __init__(self, *, where: str | None = None) -> None:
+        super().__init__(where=where)
+        self._notices: tuple[Notice, ...] = ()
 
     def body(self) -> ComposeResult:
         """Lay out cards, notes and table."""
@@ -85,18 +90,21 @@ class OverviewScreen(ViewScreen):
         """Read all notes."""
         from .help import NoticesScreen
 
-        self.app.push_screen(NoticesScreen(self.traces.warnings))
+        self.app.push_screen(NoticesScreen(self._notices))
 
     def _say_notes(self, shown: tuple[Device, ...]) -> None:
-        notices = self.traces.warnings
-        doubts = [device for device in shown if not device.trusted]
-        serious = [notice.message for notice in notices if notice.level == "warning"] or [notice.message for notice in notices]
-        first = [f"{device.title}: {device.why}" for device in doubts[:1]] + serious[:1]
+        """Put the first note on a line: what stands against the figures first, then what the import repaired."""
+        from kinetop.traces.report import Notice
+
+        doubts = [Notice("coverage", 1, f"{device.title}: {device.why}") for device in shown if not device.trusted]
+        told = sorted(self.traces.warnings, key=lambda notice: notice.level != "warning")
+        self._notices = (*doubts, *told)
         line = self.query_one("#notes", Static)
-        line.display = bool(first)
-        if first:
-            said = f" {plural(len(notices), 'note')} " if notices else " note "
-            line.update(Content.assemble((said, "bold $text-warning"), ("w reads all  ", "$muted"), clean(first[0], 400)))
+        line.display = bool(self._notices)
+        if self._notices:
+            said = f" {plural(len(self._notices), 'note')} "
+            text = clean(self._notices[0].message, 400)
+            line.update(Content.assemble((said, "bold $text-warning"), ("w reads all  ", "$muted"), text))
 
 
 def devices(summary: Result) -> list[Device]:

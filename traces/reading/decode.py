@@ -77,10 +77,15 @@ class Decoder:
         for old, new in asked.renames().items():
             data = data.replace(b'"%s":' % old.encode(), b'"%s":' % new.encode())
         os.ftruncate(self._fd, 0)
-        text = memoryview(b"[%b]" % data)
+        parts = [memoryview(part) for part in (b"[", data, b"]")]
         done = 0
-        while done < len(text):
-            done += os.pwrite(self._fd, text[done:], done)
+        while parts:
+            written = os.pwritev(self._fd, parts, done)
+            done += written
+            while parts and written >= len(parts[0]):
+                written -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][written:]
 
     def _learn(self, data: bytes, asked: Asked) -> None:
         """Take in the members of the slice at hand, or, where they are known, their kinds."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from .keys import Asked
 
 
+_VALUE = '":'
+_TEXT = ('": "', '":"')
+_FLAG = ('": tru', '": fals', '":tru', '":fals')
+
+
 class Refused(Exception):
     """The slice does not decode exactly; why, for the log."""
 
@@ -69,9 +74,10 @@ class Tally:
         Raises:
             Refused: a value was skipped or changed its type.
         """
-        if self._values != data.count(b'":'):
+        counts = _counted(data)
+        if self._values != counts[_VALUE]:
             raise Refused("a value was skipped")
-        if self._texts != _following(data, b'"') or self._flags != _following(data, b"tru") + _following(data, b"fals"):
+        if self._texts != sum(map(counts.__getitem__, _TEXT)) or self._flags != sum(map(counts.__getitem__, _FLAG)):
             raise Refused("a value changed its type")
 
     def _column(self, name: str) -> pa.ChunkedArray:
@@ -204,9 +210,14 @@ class Tally:
         return pc.if_else(empty, "{}", left)
 
 
-def _following(data: bytes, mark: bytes) -> int:
-    """Count values that begin with a mark, in the usual layout and in the one without spaces."""
-    return data.count(b'": ' + mark) + data.count(b'":' + mark)
+def _counted(data: bytes) -> dict[str, int]:
+    """Count the marks in a slice; by Polars, which lets other threads run meanwhile (bytes.count is as fast, but does not)."""
+    try:
+        frame = pl.DataFrame({"text": [data.decode()]})
+    except UnicodeDecodeError as error:
+        raise Refused("not UTF-8") from error
+    marks = (_VALUE, *_TEXT, *_FLAG)
+    return frame.select(pl.col("text").str.count_matches(mark, literal=True).alias(mark) for mark in marks).row(0, named=True)
 
 
 def _joined(members: dict[str, pl.Series], height: int) -> pa.Array:

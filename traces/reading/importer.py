@@ -34,15 +34,6 @@ def default_jobs() -> int:
     return max(1, min(MAX_JOBS, cores))
 
 
-class _Folder:
-    """A temporary folder that goes with the last trace in it, or when the program ends."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="kinetop-"))
-        # A TemporaryDirectory warns when it goes this way; here it is the way meant.
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
-
-
 class _Scratch:
     """A temporary folder that goes when the last trace that lies in it does, or with the process."""
 
@@ -57,15 +48,15 @@ class _Place:
 
     kept: bool
     folder: Path
-    holder: _Folder | None = None
+    holder: _Scratch | None = None
     notices: list[Notice] = field(default_factory=list)
 
     @classmethod
     def choose(cls, *, cached: bool) -> _Place:
         if cached and cache.is_usable():
             return cls(True, cache.folder())
-        holder = _Folder()
-        place = cls(False, holder.path, holder)
+        holder = _Scratch()
+        place = cls(False, holder.folder, holder)
         if cached:
             text = f"The cache folder {cache.folder()} cannot be written; nothing is kept for next time."
             place.notices.append(Notice("no-cache", 1, text, level="info"))
@@ -103,8 +94,8 @@ def _spooled(path: Path, place: _Place) -> Path:
     if str(path) != "-":
         return path.expanduser()
     if place.holder is None:
-        place.holder = _Folder()
-        place.kept, place.folder = False, place.holder.path
+        place.holder = _Scratch()
+        place.kept, place.folder = False, place.holder.folder
     out = place.folder / "stdin"
     with out.open("wb") as file:
         while block := sys.stdin.buffer.read(1 << 20):

@@ -42,7 +42,7 @@ def open_(
 ) -> None:
     """Open traces in the terminal app; print the summary where stdout is no terminal."""
     if sys.stdout.isatty() and sys.stdin.isatty():
-        from kinetop.tui.app import Options, run
+        from ..app import Options, run
 
         options = Options(
             where=where, rank=rank, device=device, step=step, window=window, jobs=jobs, cache=not no_cache,

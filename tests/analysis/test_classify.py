@@ -92,6 +92,7 @@ def test_what_the_profiler_says_about_a_collective_comes_before_the_name() -> No
     assert explain("Memcpy DtoD", collective="allreduce", kind="memcpy").class_ == "memory"
 
 
+@pytest.mark.slow
 def test_every_real_name_is_communication_exactly_where_the_tested_rule_says(shared: Path, real: Open) -> None:
     rule = re.compile(json.loads((shared / "reference" / "gpu_figures.json").read_text())["communication_name_rule"])
     for path in sorted((shared / "traces").glob("*.json.gz")):

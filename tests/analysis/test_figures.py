@@ -62,6 +62,7 @@ def test_hazards(hazard: dict) -> None:
         assert trace.warnings
 
 
+@pytest.mark.slow
 def test_real_traces_agree_with_independent_figures(shared: Path, real: Open) -> None:
     reference = json.loads((shared / "reference" / "gpu_figures.json").read_text())["traces"]
     wrong = {}

@@ -38,6 +38,7 @@ def differences(made: dict[str, Any], apis: dict[str, Any], tolerance_us: float)
     }
 
 
+@pytest.mark.slow
 def test_every_breakdown_that_hta_prints(shared: Path, real: Open) -> None:
     wrong, compared = {}, 0
     for path in sorted((shared / "reference" / "hta").glob("*.json")):
@@ -64,6 +65,7 @@ def exact(stored: dict[str, Any]) -> dict[str, float] | None:
     return {name: everything[ns] / 1000 for name, ns in names.items()} if everything.get("n") else None
 
 
+@pytest.mark.slow
 def test_our_own_figures_are_the_exact_ones_and_not_htas(shared: Path, real: Open) -> None:
     compared = 0
     for path in sorted((shared / "reference" / "hta").glob("*.json")):

@@ -241,6 +241,15 @@ class KinetopApp(App[int]):
             self._made.remove(name)
             self.remove_mode(name)
 
+    def label(self, binding: Binding) -> str:
+        """Return what a binding does in a few words; the number keys name their views."""
+        number = int(binding.key) if binding.action.startswith("view(") else 0
+        return f"view {self.views[number - 1]}" if 0 < number <= len(self.views) else binding.description
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the number keys that have a view."""
+        return action != "view" or parameters[0] in range(1, len(self.views) + 1)
+
     # Actions
 
     def action_view(self, number: int) -> None:

@@ -19,16 +19,22 @@ if TYPE_CHECKING:
 
 
 def commands(screen: Screen[Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield key, description and help of every binding that applies on a screen, one entry an action."""
+    """Yield key, description and help of every binding that applies on a screen, one entry an action.
+
+    Those of the view come first, then the app's, then those of the table or field that has the focus.
+    """
+    app = cast("KinetopApp", screen.app)
     keys: dict[str, list[str]] = {}
     first: dict[str, ActiveBinding] = {}
     for active in screen.active_bindings.values():
         binding = active.binding
-        if active.enabled and binding.description and not binding.system:
-            keys.setdefault(binding.action, []).append(screen.app.get_key_display(binding))
+        if active.enabled and binding.description and binding.id:
+            keys.setdefault(binding.action, []).append(app.get_key_display(binding))
             first.setdefault(binding.action, active)
-    for action, active in first.items():
-        yield ", ".join(dict.fromkeys(keys[action])), active.binding.description, active.tooltip or ""
+    order: dict[object, int] = {screen: 0, app: 1}
+    for action, active in sorted(first.items(), key=lambda item: order.get(item[1].node, 2)):
+        shown = ", ".join(dict.fromkeys(keys[action]))
+        yield shown, app.label(active.binding), active.tooltip or ""
 
 
 class Commands(Provider):

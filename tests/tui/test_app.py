@@ -184,6 +184,8 @@ async def test_the_palette_lists_every_command(hazards: Path, extra: Declare, se
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(pilot)
         shown = {key for key, _, _ in commands(app.screen)}
+        assert f"view {app.views[1]}" in {label for _, label, _ in commands(app.screen)}
+        assert str(len(app.views) + 1) not in shown
         assert {"/", "s", "S", "e", "y", "q", "?", "f1"} <= {part for key in shown for part in key.split(", ")}
         await pilot.press("question_mark")
         await pilot.press(*"reverse")

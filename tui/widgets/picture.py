@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.content import Content
+from textual.geometry import Region
 from textual.widget import Widget
 
 if TYPE_CHECKING:
@@ -25,14 +26,24 @@ class Picture(Widget):
         self.drawing = drawing
 
     def show(self, drawing: Drawing | None) -> None:
-        """Show another drawing; None is blank."""
-        self.drawing = drawing
-        self.refresh(layout=True)
+        """Show another drawing; None is blank. Only lines that changed are sent to the terminal."""
+        width, height = self.size
+        before, self.drawing = self._lines(width), drawing
+        lines = self._lines(width)
+        if len(lines) != height or len(lines) != len(before):
+            self.refresh(layout=True)
+            return
+        pairs = zip(before, lines, strict=True)
+        if changed := [Region(0, y, width, 1) for y, (old, new) in enumerate(pairs) if not new.is_same(old)]:
+            self.refresh(*changed)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         """As many lines as the drawing has."""
-        return len(self.drawing(width)) if self.drawing is not None else 0
+        return len(self._lines(width))
 
     def render(self) -> Content:
         """Draw."""
-        return Content("\n").join(self.drawing(self.size.width)) if self.drawing is not None else Content("")
+        return Content("\n").join(self._lines(self.size.width))
+
+    def _lines(self, width: int) -> Sequence[Content]:
+        return self.drawing(width) if self.drawing is not None else ()

@@ -29,6 +29,8 @@ class Picture(Widget):
         """Show another drawing; None is blank. Only lines that changed are sent to the terminal."""
         width, height = self.size
         before, self.drawing = self._lines(width), drawing
+        if not self.display:
+            return
         lines = self._lines(width)
         if len(lines) != height or len(lines) != len(before):
             self.refresh(layout=True)

@@ -75,7 +75,7 @@ def entries() -> list[dict[str, Any]]:
     """Return the kept traces, the one used last first.
 
     Returns:
-        For each: `path` of the entry, `source` it was made from (None when that is not known), `bytes`, `events`, `used` (seconds since 1970).
+        For each: `path` of the entry, `source` it was made from (or None), `bytes`, `events`, `used` (seconds since 1970).
     """
     made = []
     for path in folder().glob("*.parquet"):
@@ -85,7 +85,9 @@ def entries() -> list[dict[str, Any]]:
         except (OSError, TraceError):
             continue  # another process took it away, or a disk fault broke it; `clear` takes it too
         events = said.get("report", {}).get("events")
-        made.append({"path": path, "source": said.get("source"), "bytes": about.st_size, "events": events, "used": about.st_mtime})
+        made.append(
+            {"path": path, "source": said.get("source"), "bytes": about.st_size, "events": events, "used": about.st_mtime}
+        )
     return sorted(made, key=lambda item: -item["used"])
 
 

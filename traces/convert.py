@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -13,6 +11,10 @@ from .errors import IncompatibleError
 from .export import write_json
 from .store import METADATA_KEY, metadata, temporary_name
 from .trace import Progress, Trace, open_traces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 
 def convert(
@@ -58,10 +60,7 @@ def _in_folder(trace: Trace, folder: Path) -> Path:
 def _written(trace: Trace, out: Path, where: pl.Expr | None) -> dict[str, Any]:
     if out.resolve() == trace.path.resolve():
         raise IncompatibleError(f"{out}: this is the trace itself; name another file.")
-    if out.suffix.lower() == ".json":
-        events = write_json(trace, out, where)
-    else:
-        events = _write_parquet(trace, out, where)
+    events = write_json(trace, out, where) if out.suffix.lower() == ".json" else _write_parquet(trace, out, where)
     return {"path": out, "source": trace.path, "rank": trace.rank, "events": events, "bytes": out.stat().st_size}
 
 

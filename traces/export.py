@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from . import schema
 from .reading.rows import is_integer_text
 from .store import temporary_name
-from .trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .trace import Trace
 
 BATCH_ROWS = 50_000
 """Rows turned into Python values at a time."""
@@ -85,7 +88,9 @@ def event(row: dict[str, Any], base: int) -> dict[str, Any]:
     if row["dur_ns"] is not None:
         made["dur"] = microseconds(row["dur_ns"])
     args = {
-        arg.key: json.loads(row[arg.column]) if arg.kind == "json" else row[arg.column] for arg in schema.ARGS if row[arg.column] is not None
+        arg.key: json.loads(row[arg.column]) if arg.kind == "json" else row[arg.column]
+        for arg in schema.ARGS
+        if row[arg.column] is not None
     }
     left = json.loads(row["args"]) if row["args"] is not None else None
     if args or left is not None:

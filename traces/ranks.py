@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from .report import Notice
 from .trace import Trace, TraceSet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
 SKEW_NS = 20_000
 """Clock offsets below this are taken for the spread of a collective's end, not for skew: ranks leave one within microseconds."""
@@ -51,10 +55,18 @@ def _ranked(traces: list[Trace], hints: dict[Path, int | None], said: list[Notic
             said.append(Notice("rank-from-name", len(traces), text, level="info"))
             return [replace(trace, rank=rank) for trace, rank in zip(traces, named, strict=True) if rank is not None]
         if len(set(named)) < len(traces) and set(named) == {None}:
-            said.append(Notice("rank-from-order", len(traces), f"No trace says its rank; they are numbered 0 to {len(traces) - 1} by name.", level="info"))
+            said.append(
+                Notice(
+                    "rank-from-order",
+                    len(traces),
+                    f"No trace says its rank; they are numbered 0 to {len(traces) - 1} by name.",
+                    level="info",
+                )
+            )
             return [replace(trace, rank=place) for place, trace in enumerate(traces)]
     elif distinct_names and len(claims) == 1:
-        text = f"All {len(traces)} traces claim rank {traces[0].rank}; ranks {_listed([n for n in named if n is not None])} taken from the file names."
+        names = _listed([n for n in named if n is not None])
+        text = f"All {len(traces)} traces claim rank {traces[0].rank}; ranks {names} taken from the file names."
         said.append(Notice("rank-from-name", len(traces), text))
         return [replace(trace, rank=rank) for trace, rank in zip(traces, named, strict=True) if rank is not None]
     return traces
@@ -76,16 +88,25 @@ def _windowed(traces: list[Trace], said: list[Notice]) -> list[Trace]:
     for rank, count in Counter(trace.rank for trace in made).items():
         if count > 1:
             mine = [starts[id(trace)] for trace in ordered if trace.rank == rank]
-            apart = all(before[1] <= after[0] for before, after in zip(mine, mine[1:], strict=False))
+            apart = all(before[1] <= after[0] for before, after in itertools.pairwise(mine))
             how = "different time windows" if apart else "their times overlap: are they of one job?"
-            said.append(Notice("rank-claimed-twice", count, f"Rank {rank} is claimed by {count} files ({how}); each is kept as a window of its own."))
+            said.append(
+                Notice(
+                    "rank-claimed-twice",
+                    count,
+                    f"Rank {rank} is claimed by {count} files ({how}); each is kept as a window of its own.",
+                )
+            )
     return made
 
 
 def _extent(trace: Trace) -> tuple[int, int]:
     """First and last start among timed events, in ns; the profiler's own row about its window (cat Trace) aside."""
     first, last = (
-        trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat") != "Trace").select(first=pl.col("ts_ns").min(), last=pl.col("ts_ns").max()).collect().row(0)
+        trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat") != "Trace")
+        .select(first=pl.col("ts_ns").min(), last=pl.col("ts_ns").max())
+        .collect()
+        .row(0)
     )
     return (first or 0, last or 0)
 
@@ -98,7 +119,11 @@ def _on_one_clock(traces: list[Trace], said: list[Notice]) -> list[Trace]:
     made = [traces[0]]
     for trace, mine in zip(traces[1:], ends[1:], strict=True):
         both = ends[0].join(mine, on=["process_group", "comms_id", "seq", "collective"], nulls_equal=True, suffix="_mine")
-        apart = both.select((pl.col("end_ns_mine") - pl.col("end_ns")).median().round().cast(pl.Int64)).item() if both.height else None
+        apart = (
+            both.select((pl.col("end_ns_mine") - pl.col("end_ns")).median().round().cast(pl.Int64)).item()
+            if both.height
+            else None
+        )
         if apart is None or abs(apart) < SKEW_NS or trace.rank == traces[0].rank:
             made.append(trace)
             continue
@@ -117,7 +142,13 @@ def _collective_ends(trace: Trace) -> pl.DataFrame:
     keys = ["process_group", "comms_id", "seq", "collective"]
     return (
         trace.events.filter(pl.col("seq").is_not_null(), pl.col("stream").is_not_null(), pl.col("dur_ns") >= 0)
-        .select(pl.col("process_group").cast(pl.String), "comms_id", "seq", pl.col("collective").cast(pl.String), end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
+        .select(
+            pl.col("process_group").cast(pl.String),
+            "comms_id",
+            "seq",
+            pl.col("collective").cast(pl.String),
+            end_ns=pl.col("ts_ns") + pl.col("dur_ns"),
+        )
         .group_by(keys)
         .agg(pl.col("end_ns").max(), n=pl.len())
         .filter(pl.col("n") == 1)

@@ -33,7 +33,11 @@ class Arg:
 
 HEAD_COLUMNS: tuple[tuple[str, Kind, str], ...] = (
     ("event_id", "uint", "position in the file, from 0; the order of the trace is kept here"),
-    ("ph", "text", "event type of the Chrome trace format: X complete, B/E begin and end, i instant, C counter, s/f flow, M metadata"),
+    (
+        "ph",
+        "text",
+        "event type of the Chrome trace format: X complete, B/E begin and end, i instant, C counter, s/f flow, M metadata",
+    ),
     ("cat", "text", "category as written: kernel, gpu_memcpy, cpu_op, cuda_runtime, python_function, ac2g, ..."),
     ("name", "text", "name of the event"),
     ("process", "text", "pid as text"),
@@ -155,7 +159,20 @@ GPU_KINDS: dict[str, str] = {
 """Category -> kind of GPU activity, with the legacy and accelerator spellings. Nothing else is GPU work."""
 
 LAUNCH_CATS: frozenset[str] = frozenset(
-    {"cuda_runtime", "cuda_driver", "Runtime", "runtime", "hip_runtime", "xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime", "privateuse1_driver", "musa_runtime", "glow_runtime"}
+    {
+        "cuda_runtime",
+        "cuda_driver",
+        "Runtime",
+        "runtime",
+        "hip_runtime",
+        "xpu_runtime",
+        "xpu_driver",
+        "mtia_runtime",
+        "privateuse1_runtime",
+        "privateuse1_driver",
+        "musa_runtime",
+        "glow_runtime",
+    }
 )
 """Categories of host calls that launch or wait for GPU work."""
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -23,6 +21,10 @@ import pyarrow.parquet as pq
 from . import schema
 from .errors import NotATraceError, UnreadableError
 from .report import ImportReport, Notice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
 
 METADATA_KEY = b"kinetop"
 ROW_GROUP_ROWS = 1 << 17
@@ -100,7 +102,9 @@ class Writer:
         self._temporary.replace(before)
         try:
             with pq.ParquetFile(before) as old:
-                self._file = pq.ParquetWriter(self._temporary, old.schema_arrow, compression="zstd", compression_level=COMPRESSION_LEVEL)
+                self._file = pq.ParquetWriter(
+                    self._temporary, old.schema_arrow, compression="zstd", compression_level=COMPRESSION_LEVEL
+                )
                 for group in range(old.num_row_groups):
                     self._file.write_table(self._placed(old.read_row_group(group), shift, rank))
         finally:
@@ -120,7 +124,13 @@ class Writer:
         """Return what was seen in the rows written."""
         if not self._untimed:
             return []
-        return [Notice("no-timestamp", self._untimed, f"{self._untimed:,} events have no readable start time and are left out of all figures.")]
+        return [
+            Notice(
+                "no-timestamp",
+                self._untimed,
+                f"{self._untimed:,} events have no readable start time and are left out of all figures.",
+            )
+        ]
 
     def finish(self, header: dict[str, Any], report: ImportReport) -> None:
         """Complete the file and give it its name.
@@ -143,7 +153,9 @@ class Writer:
 
 def metadata(header: dict[str, Any], report: ImportReport, **more: Any) -> str:
     """Return the text that stands under the key `kinetop` of a Parquet trace's metadata."""
-    return json.dumps({"schema_version": schema.SCHEMA_VERSION, "header": header, "report": report.as_dict(), **more}, ensure_ascii=True)
+    return json.dumps(
+        {"schema_version": schema.SCHEMA_VERSION, "header": header, "report": report.as_dict(), **more}, ensure_ascii=True
+    )
 
 
 def temporary_name(out: Path) -> Path:
@@ -172,5 +184,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     if missing:
         raise NotATraceError(f"{path}: this Parquet file is not a trace: it has no column {', '.join(missing)}.")
     if made.get("schema_version", schema.SCHEMA_VERSION) > schema.SCHEMA_VERSION:
-        raise NotATraceError(f"{path}: written by a newer kinetop (event table {made['schema_version']}, this one reads {schema.SCHEMA_VERSION}).")
+        raise NotATraceError(
+            f"{path}: written by a newer kinetop (event table {made['schema_version']}, this one reads {schema.SCHEMA_VERSION})."
+        )
     return made

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from .report import ImportReport, Notice
-
 if TYPE_CHECKING:
     from .pairs import Pairs
+    from .report import ImportReport, Notice
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,7 @@ class TraceSet:
     def events(self) -> pl.LazyFrame:
         """All events as one lazy frame: `schema.COLUMNS` plus `part` (i32), the position in `traces`."""
         parts = [
-            trace.events.with_columns(
-                rank=pl.lit(trace.rank, pl.Int32), part=pl.lit(part, pl.Int32)
-            )
+            trace.events.with_columns(rank=pl.lit(trace.rank, pl.Int32), part=pl.lit(part, pl.Int32))
             for part, trace in enumerate(self.traces)
         ]
         return parts[0] if len(parts) == 1 else pl.concat(parts)

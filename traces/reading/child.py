@@ -82,7 +82,7 @@ def main() -> int:
                 say({"place": place, **result})
     except BrokenPipeError:
         # Nobody listens: what was written so far has already been taken away. Closing stdout again would complain.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 1
     return 0
 

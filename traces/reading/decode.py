@@ -13,13 +13,16 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
 from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, SCHEMA
-from .keys import Asked, Keys
 from .tally import Refused, Tally
+
+if TYPE_CHECKING:
+    from .keys import Asked, Keys
 
 _TRIES = 4
 """Attempts at a slice: new members, then their kinds, each once for the decoder itself and once for what others met meanwhile."""
@@ -94,7 +97,9 @@ class Decoder:
             pairs = self._connection.sql(
                 f"SELECT DISTINCT json_keys(json), json_keys(json, '$.args') FROM read_json_objects({self._from})"
             ).fetchall()
-            head, args = ({key for lists in side for key in lists or ()} for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+            head, args = (
+                ({key for lists in side for key in lists or ()} for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+            )
             self._keys.add(sorted(head), sorted(back.get(key, key) for key in args))
             if self._keys.now == asked:
                 quoted = any(mark in data for mark in (b'"ts": "', b'"ts":"', b'"dur": "', b'"dur":"'))

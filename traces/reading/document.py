@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotATraceError, UnreadableError
 from ..report import Notice
 from .slices import SLICE_BYTES, Slice, boundary
 from .source import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*("?)|[{}\[\]]', re.DOTALL)
 _SCALAR_END = re.compile(rb"[,}\]]")
@@ -128,10 +130,18 @@ class Document:
         mark = self._peek()
         if not self._ended and self._bare and mark == b"":
             # The format's own text lets a writer leave the bracket out.
-            self.notices.append(Notice("unclosed-array", 1, "The closing bracket of the event array is missing; it was added.", self.offset, "info"))
+            self.notices.append(
+                Notice(
+                    "unclosed-array", 1, "The closing bracket of the event array is missing; it was added.", self.offset, "info"
+                )
+            )
         elif not self._ended:
             where = f"at byte {self.offset:,}"
-            text = f"The file is cut off {where}; what came before was kept." if mark == b"" else f"What follows the events cannot be read {where}."
+            text = (
+                f"The file is cut off {where}; what came before was kept."
+                if mark == b""
+                else f"What follows the events cannot be read {where}."
+            )
             self.notices.append(Notice("truncated", 1, text, self.offset))
         elif mark in (b"{", b"["):
             raise UnreadableError(
@@ -139,13 +149,23 @@ class Document:
                 "Split it there, and have each rank write a file of its own."
             )
         elif mark != b"":
-            self.notices.append(Notice("trailing-bytes", 1, f"Text after the end of the document, from byte {self.offset:,}, was ignored.", self.offset, "info"))
+            self.notices.append(
+                Notice(
+                    "trailing-bytes",
+                    1,
+                    f"Text after the end of the document, from byte {self.offset:,}, was ignored.",
+                    self.offset,
+                    "info",
+                )
+            )
 
     def _member(self) -> bool:
         """Read one `"key": value`; True when it is the event array, and the next byte is its first."""
         key = self._value()
         if self._peek() != b":":
-            self.notices.append(Notice("unreadable-member", 1, f"A member of the document at byte {self.offset:,} cannot be read.", self.offset))
+            self.notices.append(
+                Notice("unreadable-member", 1, f"A member of the document at byte {self.offset:,} cannot be read.", self.offset)
+            )
             return False
         self._at += 1
         if key == "traceEvents" and self._peek() == b"[":
@@ -165,13 +185,28 @@ class Document:
         start = self.offset
         text = self._take_value()
         if len(text) > _HEADER_BYTES:
-            self.notices.append(Notice("large-member", 1, f"A member of the document at byte {start:,} holds {len(text):,} bytes and was left out.", start, "info"))
+            self.notices.append(
+                Notice(
+                    "large-member",
+                    1,
+                    f"A member of the document at byte {start:,} holds {len(text):,} bytes and was left out.",
+                    start,
+                    "info",
+                )
+            )
             return _LEFT_OUT
         try:
             return json.loads(text.decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             if self._peek() != b"":
-                self.notices.append(Notice("unreadable-member", 1, f"A member of the document at byte {start:,} cannot be read and was left out.", start))
+                self.notices.append(
+                    Notice(
+                        "unreadable-member",
+                        1,
+                        f"A member of the document at byte {start:,} cannot be read and was left out.",
+                        start,
+                    )
+                )
             return _LEFT_OUT
 
     def _take_value(self) -> bytes:
@@ -179,7 +214,7 @@ class Document:
         depth = 0
         kept = bytearray()
         while True:
-            if depth == 0 and self._data[self._at : self._at + 1] not in (b'"', b"{", b"["):
+            if depth == 0 and bytes(self._data[self._at : self._at + 1]) not in (b'"', b"{", b"["):
                 return bytes(kept) + self._take_scalar()
             token = _TOKEN.search(self._data, self._at)
             if token is None or (token[0][:1] == b'"' and not token[1]):

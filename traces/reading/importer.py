@@ -86,7 +86,11 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     for item, error in failed.items():
         place.notices.append(Notice("unreadable-file", 1, f"{item.label} was left out: {error}"))
     traces = [_trace(item, outs[item], place) for item in found if item not in failed]
-    return as_set(traces, {trace.path: item.rank_hint for trace, item in zip(traces, [i for i in found if i not in failed], strict=True)}, place.notices)
+    return as_set(
+        traces,
+        {trace.path: item.rank_hint for trace, item in zip(traces, [i for i in found if i not in failed], strict=True)},
+        place.notices,
+    )
 
 
 def _spooled(path: Path, place: _Place) -> Path:
@@ -120,7 +124,8 @@ def _import(
     if not items:
         return {}
     requests = [
-        {"path": str(item.path), "member": item.member, "out": str(outs[item]), "rank_hint": item.rank_hint or 0} for item in items
+        {"path": str(item.path), "member": item.member, "out": str(outs[item]), "rank_hint": item.rank_hint or 0}
+        for item in items
     ]
     failed: dict[Input, TraceError] = {}
     with tempfile.TemporaryFile() as talk, _child({"jobs": jobs, "requests": requests}, talk) as child:
@@ -173,7 +178,12 @@ def _child(order: dict[str, Any], talk: IO[bytes]) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": path, "POLARS_MAX_THREADS": str(order["jobs"])}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "kinetop.traces.reading.child", json.dumps(order)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=talk, text=True, env=environment, start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=talk,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
 
 

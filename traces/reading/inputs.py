@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import NotATraceError, UnreadableError
 from .source import detect, members, sniff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 MAX_DEPTH = 4
 """Folders below the named one that are looked into."""
@@ -40,8 +43,9 @@ class Input:
 def rank_in_name(path: Path, member: str | None = None) -> int | None:
     """Return the rank that a name speaks of.
 
-    >>> rank_in_name(Path("run/rank-10.Jan_01.pt.trace.json")), rank_in_name(Path("rank=3/part-0.parquet")), rank_in_name(Path("a.json"))
-    (10, 3, None)
+    >>> from pathlib import Path
+    >>> [rank_in_name(Path(name)) for name in ("run/rank-10.Jan_01.json", "rank=3/part-0.parquet", "a.json")]
+    [10, 3, None]
     """
     names = [member] if member else [path.name, path.parent.name if path.parent.name.startswith("rank=") else ""]
     for name in names:
@@ -72,7 +76,9 @@ def inputs(paths: list[Path]) -> list[Input]:
 
 def natural(text: str) -> list[tuple[int, int, str]]:
     """Return a sort key under which 2 comes before 10."""
-    return [(0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in re.split(r"(\d+)", text) if part]
+    return [
+        (0, int(part), "") if part.isdecimal() and part.isascii() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
+    ]
 
 
 def _in_file(path: Path) -> list[Input]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from .columns import ARGS, HEAD_ID, HEAD_TEXT, HEAD_TIME
 from .tally import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_EXTRA = 64
 """Unknown members that get a column while decoding; a trace with more names than that goes event by event."""

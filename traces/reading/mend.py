@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from math import isinf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .rows import Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _ESCAPE_OK = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu]|$)|\\u(?![0-9a-fA-F]{4})')
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _WORDS = re.compile(
-    _STRING + r"|(?P<word>[-+]?(?:\d*\.?#?(?:inf(?:inity)?|nan|ind|qnan|snan)\b(?:\([a-z0-9]*\))?|none\b|undefined\b))|(?P<bool>\b(?:True|False)\b)"
+    _STRING + r"|(?P<word>[-+]?(?:\d*\.?#?(?:inf(?:inity)?|nan|ind|qnan|snan)\b(?:\([a-z0-9]*\))?|none\b|undefined\b))"
+    r"|(?P<bool>\b(?:True|False)\b)"
     r"|(?P<number>(?<![\w.+\-])(?:\+\d[\d.eE+\-]*|-?\.\d[\d.eE+\-]*|-?\d+\.(?!\d)|-?0\d[\d.eE+\-]*))",
     re.DOTALL | re.IGNORECASE,
 )
 _TRAILING_COMMA = re.compile(_STRING + r"|(?P<comma>,)(?=\s*[}\]])", re.DOTALL)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # `C:\t` where a correct writer has `C:\\t`: an unescaped Windows path, even where what follows looks like an escape.
-DRIVE = re.compile(r'(?<![A-Za-z0-9\\])[A-Za-z]:\\(?=[A-Za-z0-9_.])')
+DRIVE = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z]:\\(?=[A-Za-z0-9_.])")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # A quote ends a string only where JSON could go on: before a colon, a closing bracket, or a comma and the next key or value.
@@ -48,15 +51,18 @@ def decoder(odd: list[str], *, strict: bool = True) -> json.JSONDecoder:
 
     def fraction(text: str) -> Number | None:
         made = Number(text)
-        return constant(text) if isinf(made) else made
+        if isinf(made):
+            odd.append(text)
+            return None
+        return made
 
     return json.JSONDecoder(parse_float=fraction, parse_constant=constant, object_pairs_hook=_pairs, strict=strict)
 
 
 def escapes(text: str) -> str:
-    """Take backslashes literally in strings where one of them cannot be an escape (Windows paths).
+    r"""Take backslashes literally in strings where one of them cannot be an escape (Windows paths).
 
-    >>> escapes(r'{"name": "C:\\path\\to", "ok": "a\\tb"}') == r'{"name": "C:\\\\path\\\\to", "ok": "a\\tb"}'
+    >>> escapes(r'{"name": "C:\path\to", "ok": "a\tb"}') == r'{"name": "C:\\path\\to", "ok": "a\tb"}'
     True
     """
 
@@ -106,10 +112,10 @@ def commas(text: str) -> str:
 
 
 def quotes(text: str) -> str:
-    """Escape quotes inside strings, told from closing ones by what follows them.
+    r"""Escape quotes inside strings, told from closing ones by what follows them.
 
     >>> quotes('{"name": "say "hi" twice", "pid": 1}')
-    '{"name": "say \\\\"hi\\\\" twice", "pid": 1}'
+    '{"name": "say \\"hi\\" twice", "pid": 1}'
     """
     made: list[str] = []
     at = 0

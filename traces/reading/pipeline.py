@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from ..errors import NotATraceError
 from ..report import ImportReport, Notice
@@ -22,6 +18,12 @@ from .repair import Findings, Walked, Walker
 from .slices import Slice, pieces
 from .source import Source, describe, open_source
 from .tally import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
 
 PIECE_BYTES = 1 << 19
 """A slice that does not decode is cut into pieces of this size, so that one broken event costs half a megabyte of slow work."""
@@ -102,7 +104,11 @@ def _once(notices: list[Notice]) -> list[Notice]:
     cut = any(notice.code.startswith("damaged-") for notice in notices)
     kept = [notice for notice in notices if not (cut and notice.code in ("truncated", "unclosed-array"))]
     seen = {notice.code for notice in kept}
-    return [n for n in kept if not (n.code == "truncated" and n.message.startswith("The file is cut off at") and _cut_inside(seen, kept))]
+    return [
+        n
+        for n in kept
+        if not (n.code == "truncated" and n.message.startswith("The file is cut off at") and _cut_inside(seen, kept))
+    ]
 
 
 def _cut_inside(seen: set[str], kept: list[Notice]) -> bool:
@@ -113,7 +119,13 @@ class _Run:
     """The work on one file: decoders, the order of what they return, and the repair of what they refuse."""
 
     def __init__(
-        self, source: Source, document: Document, writer: Writer, findings: Findings, jobs: int, progress: Callable[[int, int, int], None]
+        self,
+        source: Source,
+        document: Document,
+        writer: Writer,
+        findings: Findings,
+        jobs: int,
+        progress: Callable[[int, int, int], None],
     ) -> None:
         self._source = source
         self._document = document

@@ -23,7 +23,7 @@ _INVALID = re.compile("[\udc80-\udcff]")
 
 _SAID: dict[str, str] = {
     "bad-escape": "{n} held backslashes that are not JSON escapes (unescaped Windows paths?); they were taken literally",
-    "bad-number": "{n} held a number that JSON does not know (inf, nan, ...); it was read as null, or mended where its value is plain",
+    "bad-number": "{n} held a number that JSON does not know (inf, nan, ...); it was read as null, or as the plain number meant",
     "stray-comma": "{n} had a comma too many; it was ignored",
     "unescaped-quote": "{n} held quotes that were not escaped; they were taken as part of the text",
     "control-character": "{n} held raw control characters in a text; they were kept",
@@ -57,7 +57,15 @@ class Findings:
         for code, count in self.counts.items():
             events = "1 event" if count == 1 else f"{count:,} events"
             text = _SAID[code].format(n=f"{count:,}" if code == "garbage" else events)
-            made.append(Notice(code, count, f"{text} (first at byte {self.offsets[code]:,}).", self.offsets[code], "info" if code in _INFO else "warning"))
+            made.append(
+                Notice(
+                    code,
+                    count,
+                    f"{text} (first at byte {self.offsets[code]:,}).",
+                    self.offsets[code],
+                    "info" if code in _INFO else "warning",
+                )
+            )
         return made
 
 
@@ -99,7 +107,9 @@ class Walker:
         self._piece = piece
         self._text = piece.data.decode("utf-8", "surrogateescape")
         self._events = []
-        careful = DRIVE.search(self._text) is not None or has_surrogate_escape(self._text) or _INVALID.search(self._text) is not None
+        careful = (
+            DRIVE.search(self._text) is not None or has_surrogate_escape(self._text) or _INVALID.search(self._text) is not None
+        )
         at = 0
         previous = ","
         while True:
@@ -159,11 +169,9 @@ class Walker:
             value, codes = mend(text)
         except (ValueError, RecursionError):
             # Two writers in one file break an event by starting another inside it: keep the inner one.
-            inner = None
-            for inner in _EVENT_START.finditer(text, 1):
-                pass
+            starts = [match.start() for match in _EVENT_START.finditer(text, 1)]
             self._findings.add("unreadable-event", self._offset(at))
-            return at + inner.start() if inner is not None else end
+            return at + starts[-1] if starts else end
         if _INVALID.search(text):
             codes.append("invalid-utf8")
         elif has_surrogate_escape(text) and clean_surrogates(value) != value:
@@ -204,5 +212,7 @@ def table(events: list[dict[str, Any]]) -> pa.Table:
     columns = []
     for field_ in SCHEMA:
         column = frame.column(field_.name)
-        columns.append(column.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(field_.type) else column.cast(field_.type))
+        columns.append(
+            column.cast(pa.string()).dictionary_encode() if pa.types.is_dictionary(field_.type) else column.cast(field_.type)
+        )
     return pa.Table.from_arrays(columns, schema=SCHEMA)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from .. import schema
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 DTYPES: dict[str, pl.DataType] = {
-    "int": pl.Int64(), "uint": pl.UInt64(), "float": pl.Float64(), "text": pl.String(), "json": pl.String(),
+    "int": pl.Int64(),
+    "uint": pl.UInt64(),
+    "float": pl.Float64(),
+    "text": pl.String(),
+    "json": pl.String(),
 }
 """Polars type of each kind of column."""
 
@@ -36,6 +43,7 @@ class Number(float):
     text: str
 
     def __new__(cls, text: str) -> Number:
+        """Make one from its text."""
         made = super().__new__(cls, text)
         made.text = text
         return made
@@ -69,7 +77,7 @@ def fits(kind: schema.Kind, value: Any) -> bool:
     if kind == "uint":
         return type(value) is int and value in _UINT64
     if kind == "float":
-        return isinstance(value, float) and abs(value) != float("inf") and value == value or (type(value) is int and abs(value) < _EXACT)
+        return (isinstance(value, float) and isfinite(value)) or (type(value) is int and abs(value) < _EXACT)
     return isinstance(value, str) if kind == "text" else isinstance(value, (list, dict))
 
 
@@ -160,7 +168,8 @@ def _args_into(made: dict[str, Any], args: dict[str, Any]) -> None:
 def frame(events: Iterable[dict[str, Any]]) -> pl.DataFrame:
     """Return events as a frame with every column of the event table except `event_id` and `rank` filled.
 
-    >>> frame([{"ph": "X", "name": "gemm", "ts": 5, "dur": 2, "args": {"stream": 7, "odd": [1]}}]).select("ts_ns", "stream", "args").row(0)
+    >>> made = frame([{"ph": "X", "name": "gemm", "ts": 5, "dur": 2, "args": {"stream": 7, "odd": [1]}}])
+    >>> made.select("ts_ns", "stream", "args").row(0)
     (5000, 7, '{"odd":[1]}')
     """
     rows = [row(event) for event in events]

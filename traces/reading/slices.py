@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SLICE_BYTES = 16 << 20
 """Decoded at a time. 8 to 32 MB cost the same per byte; smaller ones bound the memory, larger ones the row groups."""
@@ -29,17 +32,15 @@ class Slice:
 
 
 def boundary(data: bytes | bytearray, start: int = 0) -> tuple[int, int] | None:
-    """Return the last place to cut: the end of an event and the start of the next one, both >= `start`; None where there is none.
+    r"""Return the last place to cut: the end of an event and the start of the next one, both >= `start`; None without one.
 
-    >>> boundary(b'{"ph":"X"},\\n{"ph":"i"},{"ph"')
+    >>> boundary(b'{"ph":"X"},\n{"ph":"i"},{"ph":')
     (22, 23)
     """
     for window in (*_WINDOWS, len(data)):
-        last = None
-        for last in _BETWEEN.finditer(data, max(start, len(data) - window)):
-            pass
-        if last is not None:
-            return last.start() + 1, last.end()
+        found = list(_BETWEEN.finditer(data, max(start, len(data) - window)))
+        if found:
+            return found[-1].start() + 1, found[-1].end()
         if window >= len(data) - start:
             break
     return None

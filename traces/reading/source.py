@@ -7,13 +7,15 @@ import codecs
 import lzma
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 from ..errors import NotATraceError, UnreadableError
 from ..report import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 Format = Literal["json", "gzip", "zstd", "bzip2", "xz", "zip", "parquet", "empty", "other"]
 """What the first bytes say."""
@@ -48,23 +50,33 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"<", "a web page or XML, not a trace"),
 )
 
-_UTF16 = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_UTF16 = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 
 
 class Inflater(Protocol):
     """What zlib's, bz2's, lzma's and zstandard's decompressors have in common."""
 
-    eof: bool
-    unused_data: bytes
+    @property
+    def eof(self) -> bool:
+        """Whether the member or frame has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What was given after its end."""
 
     def decompress(self, data: bytes, /) -> bytes:
         """Return what these bytes decompress to."""
 
 
 def detect(head: bytes) -> Format:
-    """Return the format that these first bytes belong to.
+    r"""Return the format that these first bytes belong to.
 
-    >>> detect(b"\\x1f\\x8b\\x08"), detect(b'  {"traceEvents": ['), detect(b"")
+    >>> detect(b"\x1f\x8b\x08"), detect(b'  {"traceEvents": ['), detect(b"")
     ('gzip', 'json', 'empty')
     """
     for magic, name in _MAGIC:
@@ -95,13 +107,13 @@ def inflater(name: Format) -> Callable[[], Inflater]:
         try:
             from isal import isal_zlib  # 3x zlib on the traces measured
 
-            return lambda: isal_zlib.decompressobj(wbits=31)  # type: ignore[no-any-return]
+            return lambda: isal_zlib.decompressobj(wbits=31)
         except ImportError:
-            return lambda: zlib.decompressobj(wbits=31)  # type: ignore[return-value]
+            return lambda: zlib.decompressobj(wbits=31)
     if name == "zstd":
         import zstandard
 
-        return lambda: zstandard.ZstdDecompressor(max_window_size=2**31).decompressobj()
+        return lambda: zstandard.ZstdDecompressor(max_window_size=2**27).decompressobj()
     return bz2.BZ2Decompressor if name == "bzip2" else lzma.LZMADecompressor
 
 
@@ -121,6 +133,7 @@ class Source:
     read_bytes: int = 0
     """Bytes of the file read so far (compressed ones, for a compressed file)."""
     notices: list[Notice] = field(default_factory=list)
+    _position: int = 0
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the uncompressed bytes; a byte order mark is taken away and UTF-16 turned into UTF-8."""
@@ -144,6 +157,7 @@ class Source:
         done = 0
         while block := self.stream.read(READ_BYTES):
             done += len(block)
+            self._position = done
             # Inside an archive the position is not known; the share of the member that came out stands for it.
             self.read_bytes = done if self.member is None else self.total_bytes * done // max(self.member_bytes, done)
             yield block
@@ -161,39 +175,45 @@ class Source:
         """Decompress member after member; keep what comes before damage and say where it is."""
         current = make()
         begun = False
-        position = 0
         for block in self._raw():
-            position += len(block)
             data = block
             while data:
-                if not begun and position > len(block) and not data.strip(b"\x00"):
-                    break  # zero padding after the last member, as tape and block devices leave it
                 try:
                     out = current.decompress(data)
                 except Exception as error:
                     if not _is_damage(error):
                         raise
-                    self._cut(self.format, f"the data is damaged ({str(error) or type(error).__name__})", position - len(data))
+                    self._cut(
+                        self.format, f"the data is damaged ({str(error) or type(error).__name__})", self._position - len(data)
+                    )
                     return
-                begun = True
                 if out:
                     yield out
+                begun = not current.eof
                 data = current.unused_data if current.eof else b""
                 if current.eof:
-                    current, begun = make(), False
+                    current = make()
                     if data and not data.startswith(_magic_of(self.format)):
-                        if data.strip(b"\x00"):
-                            self.notices.append(
-                                Notice("trailing-bytes", len(data), f"Bytes after the end of the {self.format} stream were ignored.", None, "info")
-                            )
+                        self._trailing(data)
                         return
         if begun:
-            self._cut(self.format, "the stream ends early", position)
+            self._cut(self.format, "the stream ends early", self._position)
+
+    def _trailing(self, data: bytes) -> None:
+        """Say that something follows the compressed data, unless it is the padding of tapes and block devices."""
+        if data.strip(b"\x00"):
+            text = f"Bytes after the end of the {self.format} stream were ignored."
+            self.notices.append(Notice("trailing-bytes", len(data), text, level="info"))
 
     def _cut(self, what: str, why: str, position: int | None = None) -> None:
         at = self.read_bytes if position is None else position
         self.notices.append(
-            Notice(f"damaged-{what}", 1, f"{self.path.name}: {why} at compressed byte {at:,}; what could be read before it is partial.", at)
+            Notice(
+                f"damaged-{what}",
+                1,
+                f"{self.path.name}: {why} at compressed byte {at:,}; what could be read before it is partial.",
+                at,
+            )
         )
 
 
@@ -203,7 +223,11 @@ def _magic_of(name: Format) -> bytes:
 
 def _is_damage(error: Exception) -> bool:
     """Whether a decompressor's exception speaks of the data."""
-    return isinstance(error, (zlib.error, OSError, EOFError, lzma.LZMAError, ValueError)) or type(error).__name__ in ("error", "IsalError", "ZstdError")
+    return isinstance(error, (zlib.error, OSError, EOFError, lzma.LZMAError, ValueError)) or type(error).__name__ in (
+        "error",
+        "IsalError",
+        "ZstdError",
+    )
 
 
 def open_source(path: Path, member: str | None = None) -> Source:
@@ -256,7 +280,11 @@ def members(path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             infos = [info for info in archive.infolist() if not info.is_dir() and info.file_size]
-            kept = [info for info in infos if not _is_clutter(info.filename) and _head_of(archive, info) in ("json", "gzip", "zstd", "bzip2", "xz")]
+            kept = [
+                info
+                for info in infos
+                if not _is_clutter(info.filename) and _head_of(archive, info) in ("json", "gzip", "zstd", "bzip2", "xz")
+            ]
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
         raise UnreadableError(f"{path}: the zip archive cannot be read ({error}); unpack it first.") from error
     if not kept:
@@ -281,7 +309,7 @@ def sniff(path: Path) -> Literal["trace", "parquet", "other"]:
         path: a file.
 
     Returns:
-        `trace` for JSON that begins like a Chrome trace (compressed or not) and zip archives with JSON in them, `parquet`, or `other`.
+        `trace` for JSON that begins like a Chrome trace (compressed or not) and archives with JSON in them, `parquet`, `other`.
     """
     try:
         with path.open("rb") as stream:
@@ -298,7 +326,11 @@ def sniff(path: Path) -> Literal["trace", "parquet", "other"]:
             text = next(source.chunks(), b"")[:65536]
     except (UnreadableError, OSError):
         return "other"
-    return "trace" if any(mark in text for mark in (b'"traceEvents"', b'"ph"', b'"deviceProperties"', b'"schemaVersion"')) else "other"
+    return (
+        "trace"
+        if any(mark in text for mark in (b'"traceEvents"', b'"ph"', b'"deviceProperties"', b'"schemaVersion"'))
+        else "other"
+    )
 
 
 def describe(value: Any) -> str:

@@ -9,11 +9,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .. import schema
 from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, SCHEMA
 from .rows import coerced, dumps, is_integer_text
 
 if TYPE_CHECKING:
+    from .. import schema
     from .keys import Asked
 
 
@@ -22,7 +22,7 @@ _TEXT = ('": "', '":"')
 _FLAG = ('": tru', '": fals', '":tru', '":fals')
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - it is no error: another way is tried
     """The slice does not decode exactly; why, for the log."""
 
 
@@ -167,7 +167,7 @@ class Tally:
             raise Refused(f"{key} is not an integer") from error
 
     def _loose(self, key: str, arg: schema.Arg, series: pl.Series) -> pa.Array:
-        """A member of mixed kinds: what fits goes to its column, all else stays in `args` as written, its nearest value beside it."""
+        """A member of mixed kinds: what fits goes to its column, all else stays in `args` as written, its nearest value there."""
         exact = series.str.contains(EXACT[arg.kind])
         dtype = {"int": pl.Int64, "uint": pl.UInt64, "float": pl.Float64}.get(arg.kind, pl.String)
         fitting = pl.select(pl.when(exact).then(series)).to_series()

@@ -21,6 +21,15 @@ GAPS = pl.DataFrame({"name": [HOSTILE, "plain", None], "dur_us": [1.5, None, 2.1
 CAUSES = pl.DataFrame({"cause": ["host late"], "idle_us": [12.5]})
 
 
+def box(text: str) -> str:
+    """Return the frame of a dialog without the view behind it."""
+    lines = text.splitlines()
+    top = next(at for at, line in enumerate(lines) if "╭" in line)
+    bottom = next(at for at, line in enumerate(lines) if "╰" in line)
+    left, right = lines[top].index("╭"), lines[top].rindex("╮") + 1
+    return "\n".join(line[left:right] for line in lines[top : bottom + 1])
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The dialog's default paths are in the current folder."""
@@ -165,7 +174,7 @@ async def test_how_it_looks(size: tuple[int, int], settled: Any, snapshot: Any) 
     dialog = Dialog()
     async with dialog.app.run_test(size=size) as pilot:
         await dialog.open(settled, pilot)
-        snapshot(f"export_{size[0]}x{size[1]}", await settled(pilot))
+        snapshot(f"export_{size[0]}x{size[1]}", box(await settled(pilot)))
 
 
 def test_the_dialog_writes_what_the_command_writes() -> None:

@@ -32,6 +32,15 @@ HELP = """Why the GPUs waited.
 """
 
 
+def box(text: str) -> str:
+    """Return the frame of a dialog without the view behind it."""
+    lines = text.splitlines()
+    top = next(at for at, line in enumerate(lines) if "╭" in line)
+    bottom = next(at for at, line in enumerate(lines) if "╰" in line)
+    left, right = lines[top].index("╭"), lines[top].rindex("╮") + 1
+    return "\n".join(line[left:right] for line in lines[top : bottom + 1])
+
+
 @pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 async def test_notices(size: tuple[int, int], settled: Any, snapshot: Any) -> None:
     app = KinetopApp()
@@ -39,7 +48,7 @@ async def test_notices(size: tuple[int, int], settled: Any, snapshot: Any) -> No
         await settled(pilot)
         app.push_screen(NoticesScreen(NOTICES))
         text = await settled(pilot)
-        snapshot(f"notices_{size[0]}x{size[1]}", text)
+        snapshot(f"notices_{size[0]}x{size[1]}", box(text))
         assert text.index("invalid-utf8, 12 times   first at byte 1,234") < text.index("clipped-end, 1 time")
         assert r"[/x][red]\x1b[31m核\nname" in text
         await pilot.press("escape")
@@ -73,7 +82,7 @@ async def test_help(size: tuple[int, int], settled: Any, snapshot: Any) -> None:
     async with app.run_test(size=size) as pilot:
         await settled(pilot)
         app.push_screen(HelpScreen("idle", HELP))
-        snapshot(f"help_{size[0]}x{size[1]}", await settled(pilot))
+        snapshot(f"help_{size[0]}x{size[1]}", box(await settled(pilot)))
         await pilot.press("f1")
         await settled(pilot)
         assert not isinstance(app.screen, HelpScreen)

@@ -134,9 +134,10 @@ def gaps(work: Work) -> pl.DataFrame:
     """
     rows = _with_neighbours(_device_gaps(work), work)
     rows = _with_doings(_with_sync(_with_parts(rows), work.trace), work.trace)
-    largest = pl.concat_list(pl.col(f"{name}_ns") for name in CAUSES).list.arg_max()
-    cause = pl.lit(pl.Series([name.replace("_", " ") for name in CAUSES])).gather(largest)
-    rows = rows.with_columns(cause=cause)
+    largest = pl.max_horizontal(f"{name}_ns" for name in CAUSES)
+    rows = rows.with_columns(
+        cause=pl.coalesce(pl.when(pl.col(f"{name}_ns") == largest).then(pl.lit(name.replace("_", " "))) for name in CAUSES)
+    )
     if work.scope.where is not None:
         rows = rows.join(work.gpu.select("part", next_id="event_id"), on=["part", "next_id"], how="semi", maintain_order="left")
     return rows.sort("dur_ns", *DEVICE, "start_ns", descending=[True, *[False] * 4])

@@ -43,7 +43,7 @@ def of_device(table: pl.DataFrame, work: Work, window: Mapping[str, Any]) -> pl.
 
 def _capture(work: Work, window: Mapping[str, Any]) -> int:
     """Which capture of its rank a window is from, counted from 1."""
-    return work.trace.traces[window["part"]].window + 1
+    return int(work.trace.traces[window["part"]].window) + 1
 
 
 def share_line(busy: pl.DataFrame, window: Mapping[str, Any], buckets: int) -> tuple[float, ...]:

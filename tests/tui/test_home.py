@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual.events import Paste
@@ -189,3 +190,33 @@ def test_names_that_are_not_utf8_become_valid_text() -> None:
     assert printable("a\udcff.json") == "a\ufffd.json"
     assert file_frame([], show_all=False, top=False)["name"].to_list() == [".."]
     assert file_frame([], show_all=False, top=True).height == 0
+
+
+async def test_an_opened_trace_is_the_first_recent_one(folder: Path, settled: Any) -> None:
+    app = KinetopApp([folder / "a.json"])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        (entry,) = RecentTraces().entries()
+        assert (entry.paths, entry.ranks, entry.bytes) == (
+            (str((folder / "a.json").resolve()),),
+            1,
+            (folder / "a.json").stat().st_size,
+        )
+        assert entry.events > 0
+        await pilot.press("o")
+        text = await settled(pilot)
+        assert app.current_mode == "home"
+        assert "a.json" in text
+
+
+@pytest.mark.parametrize("size", [(80, 24), (140, 40)])
+async def test_how_it_looks(size: tuple[int, int], folder: Path, settled: Any, snapshot: Any) -> None:
+    when_s = time.mktime((2026, 1, 2, 3, 4, 5, 0, 0, -1))
+    RecentTraces().add(RecentTrace(("/data/runs/llama8b/rank-0.pt.trace.json.gz",), 149_000_000, when_s, 412_907, 1))
+    RecentTraces().add(RecentTrace((f"/data/runs/{HOSTILE}",), 1_000, when_s - 90_000, 10, 8))
+    for path in folder.iterdir():
+        os.utime(path, (when_s, when_s))
+    app = Recorder(folder)
+    async with app.run_test(size=size) as pilot:
+        text = (await settled(pilot)).replace(f" {folder}   ", " /data/runs   ")
+        snapshot(f"home_{size[0]}x{size[1]}", text)

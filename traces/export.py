@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from . import schema
+from .reading.header import base_ns
 from .reading.rows import is_integer_text
 from .store import temporary_name
 
@@ -61,8 +62,6 @@ def events(trace: Trace, where: pl.Expr | None = None) -> Iterator[dict[str, Any
         >>> next(iter(events(trace)))["name"]
         'process_name'
     """
-    from .reading.pipeline import base_ns
-
     base = base_ns(trace.header)
     frame = trace.events if where is None else trace.events.filter(where)
     height = frame.select(pl.len()).collect().item()

@@ -31,6 +31,8 @@ def as_set(traces: Sequence[Trace], hints: dict[Path, int | None], notices: Sequ
     Returns:
         The set, sorted by rank, then by start; ranks, windows and clock offsets filled in.
     """
+    if len(traces) == 1:
+        return TraceSet(tuple(traces), tuple(notices))
     said: list[Notice] = list(notices)
     ranked = _ranked(list(traces), hints, said)
     windowed = _windowed(ranked, said)
@@ -44,8 +46,6 @@ def _says_rank(trace: Trace) -> bool:
 
 def _ranked(traces: list[Trace], hints: dict[Path, int | None], said: list[Notice]) -> list[Trace]:
     """The rank in the trace counts; the one in the name where the trace has none, or where all claim the same."""
-    if len(traces) == 1:
-        return traces
     named = [hints.get(trace.path) for trace in traces]
     claims = Counter(trace.rank for trace in traces)
     distinct_names = None not in named and len(set(named)) == len(traces)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 METADATA_KEY = b"kinetop"
-ROW_GROUP_ROWS = 1 << 17
-"""Least rows of a row group where pieces are small; a slice of 16 MB holds about 66,000 events."""
+_PAGE_ROWS = 1 << 16
+"""A slice of 16 MB holds about 66,000 events; the default of 20,000 rows a page takes 1.3x the time."""
 COMPRESSION_LEVEL = 1
 """zstd level: 3 is 3 % smaller and 1.4x slower on the traces measured."""
 
@@ -112,7 +112,13 @@ class Writer:
         """Begin the file; only texts get a dictionary: numbers with one take 1.4x the time and 1.7x the room."""
         texts = [one.name for one in columns if pa.types.is_string(one.type) or pa.types.is_dictionary(one.type)]
         return pq.ParquetWriter(
-            self._temporary, columns, compression="zstd", compression_level=COMPRESSION_LEVEL, use_dictionary=texts
+            self._temporary,
+            columns,
+            compression="zstd",
+            compression_level=COMPRESSION_LEVEL,
+            use_dictionary=texts,
+            write_batch_size=_PAGE_ROWS,
+            max_rows_per_page=_PAGE_ROWS,
         )
 
     @staticmethod

@@ -32,6 +32,8 @@ class Trace:
     """Top-level members of the trace other than its events (deviceProperties, distributedInfo, ...)."""
     report: ImportReport
     """What the import repaired, dropped or noticed."""
+    stored_rank: int | None = None
+    """The rank that stands in the Parquet trace's own rows, where it says so."""
     member: str | None = None
     """The member of a zip archive that was read."""
     window: int = 0
@@ -45,12 +47,6 @@ class Trace:
     def events(self) -> pl.LazyFrame:
         """The event table as a lazy frame, in file order."""
         return pl.scan_parquet(self.parquet, glob=False)
-
-    @property
-    def stored_rank(self) -> int:
-        """The rank that stands in the Parquet trace's own rows."""
-        first = self.events.select("rank").head(1).collect()
-        return int(first.item()) if first.height else self.rank
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from ..errors import NotATraceError, UnreadableError
 from ..report import Notice
+from .mend import mend
 from .slices import SLICE_BYTES, Slice, boundary
-from .source import describe
+from .source import describe, foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*("?)|[{}\[\]]', re.DOTALL)
 _SCALAR_END = re.compile(rb"[,}\]]")
+_CLOSER = {b"{": b"}", b"[": b"]"}
 _SPACE = re.compile(rb"[\s\x00]*")
 _HEADER_BYTES = 32 << 20
 """Members of the document that are larger are left out, and that is said: a profiler's are a few kilobytes."""
+
+
+_MEND_BYTES = 1 << 20
+"""Members longer than that are not mended."""
+_KNOWN = re.compile(
+    rb'"(?:traceEvents|schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|displayTimeUnit|traceName|trace_id'
+    rb"|otherData|systemTraceEvents|stackFrames|samples|with_flops|record_shapes|with_stack|with_modules|profile_memory"
+    rb'|cupti_version|cuda_runtime_version|cuda_driver_version|hip_runtime_version|hip_driver_version|roctracer_version)"\s*:'
+)
+"""Members that profilers write: where reading goes on after one that is broken."""
+_SECOND = re.compile(rb'"traceEvents"\s*:')
+_OVERLAP = 64
+"""Longest match of the two above."""
+
+
+class _LostError(Exception):
+    """A member of the document that cannot be told from what follows it."""
 
 
 class Document:
@@ -42,6 +60,9 @@ class Document:
         """Event arrays begun so far."""
         self._bare = False
         self._ended = False
+        self._stopped = False
+        self._open = False
+        self._lost: int | None = None
 
     @property
     def offset(self) -> int:
@@ -64,18 +85,24 @@ class Document:
             self.arrays = 1
             return True
         if first != b"{":
-            raise NotATraceError(f"{self._label}: not JSON at byte {self.offset:,}.")
+            raise NotATraceError(f"{self._label}: this is {foreign(bytes(self._data[:1024]))}.")
         self._at += 1
         if self.members():
             return True
         if self._ended:
             raise NotATraceError(f"{self._label}: {describe(self.header)}.")
-        raise UnreadableError(f"{self._label}: the file is cut off at byte {self.offset:,}, before its first event.")
+        if self._lost is None or self._open:
+            raise UnreadableError(f"{self._label}: the file is cut off at byte {self.offset:,}, before its first event.")
+        raise UnreadableError(f"{self._label}: what begins at byte {self._lost:,} is not JSON, and no events follow it.")
 
     def slices(self, size: int = SLICE_BYTES) -> Iterator[Slice]:
-        """Yield the bytes from here to the end of the input, cut between events; the last slice is `final`."""
+        """Yield the bytes from here to the end of the input, cut between events; the last slice is `final`.
+
+        Where two slices' worth holds no place to cut, it is cut anywhere: one huge event, or something other than events.
+        """
         want = size
-        while True:
+        self._stopped = False
+        while not self._stopped:
             while len(self._data) - self._at < want and self._more():
                 pass
             self._drop()
@@ -83,14 +110,19 @@ class Document:
                 yield Slice(bytes(self._data), self._base, final=True)
                 self._skip(len(self._data))
                 return
-            cut = boundary(self._data)
-            if cut is None:
-                want *= 2  # one event larger than a slice
+            cut = boundary(self._data, want)
+            if cut is None and want == size:
+                want = 2 * size
                 continue
             want = size
+            cut = cut or (len(self._data), len(self._data))
             piece = Slice(bytes(memoryview(self._data)[: cut[0]]), self._base, bytes(self._data[cut[0] : cut[1]]))
             self._skip(cut[1])
             yield piece
+
+    def stop(self) -> None:
+        """Let `slices` read no further: the event array has ended in what it gave out."""
+        self._stopped = True
 
     def array_ended(self, rest: bytes, offset: int) -> None:
         """Go on reading the document after the event array.
@@ -109,17 +141,38 @@ class Document:
         """Read members of the document until an event array begins (True) or the document ends (False)."""
         while not self._ended:
             mark = self._peek()
+            start = self.offset
             if mark == b",":
                 self._at += 1
-                continue
-            if mark == b"}":
+            elif mark == b"}":
                 self._at += 1
                 self._ended = True
-            if mark != b'"':
+            elif mark == b"" or (self.arrays and mark in (b"{", b"[")):
                 break
-            if self._member():
-                return True
+            else:
+                try:
+                    if self._member():
+                        return True
+                except _LostError:
+                    self._lost = start
+                    if not self._found_again(start):
+                        break
+                    self._lost_member(start)
+                    if self.arrays and _SECOND.match(self._data, self._at):
+                        raise self._second(self.offset) from None
         return False
+
+    def _found_again(self, start: int) -> bool:
+        """Go on to the next member that is known, after one that has lost its end; False when there is none."""
+        self._at = max(start - self._base + 1, 0)
+        while (known := _KNOWN.search(self._data, self._at)) is None:
+            self._at = max(self._at, len(self._data) - _OVERLAP)
+            self._drop()
+            if not self._more():
+                self._at = len(self._data)
+                return False
+        self._at = known.start()
+        return True
 
     def finish(self) -> None:
         """Look at what follows the document.
@@ -128,45 +181,56 @@ class Document:
             UnreadableError: a second document follows: more than one process wrote the file.
         """
         mark = self._peek()
+        while self._ended and mark == b",":
+            self._at += 1
+            mark = self._peek()
+        start = self.offset
+        if mark in (b"{", b"["):
+            raise self._second(start)
         if not self._ended and self._bare and mark == b"":
             # The format's own text lets a writer leave the bracket out.
-            self.notices.append(
-                Notice(
-                    "unclosed-array", 1, "The closing bracket of the event array is missing; it was added.", self.offset, "info"
-                )
-            )
-        elif not self._ended:
-            where = f"at byte {self.offset:,}"
-            text = (
-                f"The file is cut off {where}; what came before was kept."
-                if mark == b""
-                else f"What follows the events cannot be read {where}."
-            )
-            self.notices.append(Notice("truncated", 1, text, self.offset))
-        elif mark in (b"{", b"["):
-            raise UnreadableError(
-                f"{self._label}: a second JSON document starts at byte {self.offset:,}; more than one process wrote this file. "
-                "Split it there, and have each rank write a file of its own."
-            )
+            self._note("unclosed-array", "The closing bracket of the event array is missing; it was added.", start, "info")
+        elif not self._ended and self._lost is not None and not self._open:
+            self._lost_member(self._lost)
+        elif not self._ended and mark == b"":
+            self._note("truncated", f"The file is cut off at byte {start:,}; what came before was kept.", start)
         elif mark != b"":
-            self.notices.append(
-                Notice(
-                    "trailing-bytes",
-                    1,
-                    f"Text after the end of the document, from byte {self.offset:,}, was ignored.",
-                    self.offset,
-                    "info",
-                )
-            )
+            self._rest()
+            text = f"Text after the end of the events, from byte {start:,}, was ignored."
+            self._note("trailing-bytes", text, start, "info")
+
+    def _second(self, offset: int) -> UnreadableError:
+        return UnreadableError(
+            f"{self._label}: a second JSON document starts at byte {offset:,}; more than one process wrote this file. "
+            "Split it there, and have each rank write a file of its own."
+        )
+
+    def _rest(self) -> None:
+        """Read what is left, which is no JSON; more events in it are not passed over."""
+        while True:
+            if found := _SECOND.search(self._data, self._at):
+                before = self._data.rfind(b"{", self._at, found.start())
+                raise self._second(self._base + (before if before >= 0 else found.start()))
+            self._at = max(self._at, len(self._data) - _OVERLAP)
+            self._drop()
+            if not self._more():
+                self._at = len(self._data)
+                return
+
+    def _lost_member(self, offset: int) -> None:
+        self._note("unreadable-member", f"A member of the document at byte {offset:,} cannot be read and was left out.", offset)
+
+    def _note(self, code: str, text: str, offset: int, level: str = "warning") -> None:
+        self.notices.append(Notice(code, 1, text, offset, level))
 
     def _member(self) -> bool:
         """Read one `"key": value`; True when it is the event array, and the next byte is its first."""
+        if self._peek() != b'"':
+            raise _LostError
         key = self._value()
-        if self._peek() != b":":
-            self.notices.append(
-                Notice("unreadable-member", 1, f"A member of the document at byte {self.offset:,} cannot be read.", self.offset)
-            )
-            return False
+        if (mark := self._peek()) != b":":
+            self._open = mark == b""
+            raise _LostError
         self._at += 1
         if key == "traceEvents" and self._peek() == b"[":
             self._at += 1
@@ -175,6 +239,8 @@ class Document:
         if key == "traceEvents":
             raise NotATraceError(f"{self._label}: traceEvents is not a list, at byte {self.offset:,}.")
         value = self._value()
+        if self._peek() not in (b",", b"}", b'"', b""):
+            raise _LostError
         if value is not _LEFT_OUT:
             self.header[str(key)] = value
         return False
@@ -184,53 +250,63 @@ class Document:
         self._peek()
         start = self.offset
         text = self._take_value()
+        if self._open:
+            raise _LostError
         if len(text) > _HEADER_BYTES:
-            self.notices.append(
-                Notice(
-                    "large-member",
-                    1,
-                    f"A member of the document at byte {start:,} holds {len(text):,} bytes and was left out.",
-                    start,
-                    "info",
-                )
-            )
+            said = f"A member of the document at byte {start:,} holds over {len(text) >> 20} MB and was left out."
+            self._note("large-member", said, start, "info")
             return _LEFT_OUT
         try:
-            return json.loads(text.decode("utf-8", "replace"), strict=False)
+            value, codes = mend(text.decode("utf-8", "replace"), thorough=len(text) < _MEND_BYTES)
         except (ValueError, RecursionError):
-            if self._peek() != b"":
-                self.notices.append(
-                    Notice(
-                        "unreadable-member",
-                        1,
-                        f"A member of the document at byte {start:,} cannot be read and was left out.",
-                        start,
-                    )
-                )
+            self._lost_member(start)
             return _LEFT_OUT
+        if codes and codes != ["control-character"]:
+            said = f"A member of the document at byte {start:,} was not valid JSON ({', '.join(codes)}) and was mended."
+            self._note("mended-member", said, start)
+        return value
 
     def _take_value(self) -> bytes:
         """Consume one value and return its bytes, at most a little over the limit for members."""
-        depth = 0
+        closers: list[bytes] = []
         kept = bytearray()
         while True:
-            if depth == 0 and bytes(self._data[self._at : self._at + 1]) not in (b'"', b"{", b"["):
+            if not closers and bytes(self._data[self._at : self._at + 1]) not in (b'"', b"{", b"["):
+                self._open = False
                 return bytes(kept) + self._take_scalar()
-            token = _TOKEN.search(self._data, self._at)
-            if token is None or (token[0][:1] == b'"' and not token[1]):
-                if self._more():
-                    continue
-                kept += self._data[self._at :]
-                self._at = len(self._data)
-                return bytes(kept)
-            kept += self._data[self._at : token.end()]
-            self._at = token.end()
+            token = self._token()
+            end = len(self._data) if token is None else token.end()
+            kept += self._data[self._at : end]
+            self._at = end
             if len(kept) > 2 * _HEADER_BYTES:
                 del kept[_HEADER_BYTES + 1 :]  # its value is not kept, only skipped
                 self._drop()
-            depth += 1 if token[0] in (b"{", b"[") else -1 if token[0] in (b"}", b"]") else 0
-            if depth <= 0:
+            if token is None:
+                self._open = True
                 return bytes(kept)
+            if token[0] in _CLOSER:
+                closers.append(_CLOSER[token[0]])
+            elif token[0] in (b"}", b"]") and token[0] != closers.pop():
+                self._open = False
+                raise _LostError
+            if not closers:
+                self._open = False
+                return bytes(kept)
+
+    def _token(self) -> re.Match[bytes] | None:
+        """Return the next bracket or whole string; None when the input ends before it."""
+        want = 0
+        while True:
+            token = _TOKEN.search(self._data, self._at)
+            if token is not None and (token[0][:1] != b'"' or token[1]):
+                return token
+            # Twice as much each time, so that a long string is not read again for every chunk of it.
+            want = max(2 * want, len(self._data) - self._at + 1)
+            before = len(self._data)
+            while len(self._data) - self._at < want and self._more():
+                pass
+            if len(self._data) == before or want > 4 * _HEADER_BYTES:
+                return None
 
     def _take_scalar(self) -> bytes:
         while (end := _SCALAR_END.search(self._data, self._at)) is None and self._more():
@@ -247,6 +323,7 @@ class Document:
             self._at = space.end() if space else self._at
             if self._at < len(self._data):
                 return bytes(self._data[self._at : self._at + 1])
+            self._drop()
             if not self._more():
                 return b""
 

@@ -19,8 +19,8 @@ from ..ranks import as_set
 from ..report import ImportReport, Notice
 from ..store import read_metadata
 from ..trace import Progress, Trace, TraceSet
+from .header import rank_of
 from .inputs import Input, inputs
-from .pipeline import rank_of
 
 MAX_JOBS = 16
 """More decoders than that wait for the one that reads; each takes about 150 MB."""
@@ -114,7 +114,7 @@ def _trace(item: Input, parquet: Path, place: _Place) -> Trace:
     if place.kept and not item.is_parquet:
         cache.touch(parquet)
     hint = item.rank_hint if item.rank_hint is not None else said.get("rank", 0)
-    return Trace(item.path, parquet, rank_of(header, hint), header, report, member=item.member, keep=place.holder)
+    return Trace(item.path, parquet, rank_of(header, hint), header, report, said.get("rank"), item.member, keep=place.holder)
 
 
 def _import(

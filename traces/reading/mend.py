@@ -15,48 +15,60 @@ if TYPE_CHECKING:
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _ESCAPE_OK = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu]|$)|\\u(?![0-9a-fA-F]{4})')
+# A lone backslash is the text's own; so are the two that a network path begins with.
+_LONE = re.compile(r'(?P<lone>^\\\\(?=\w)|\\(?!["\\]))|\\["\\]')
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _WORDS = re.compile(
-    _STRING + r"|(?P<word>[-+]?(?:\d*\.?#?(?:inf(?:inity)?|nan|ind|qnan|snan)\b(?:\([a-z0-9]*\))?|none\b|undefined\b))"
+    _STRING + r"|(?P<word>[-+]?(?:(?:\d\.#)?(?:inf(?:inity)?|nan|ind|qnan|snan)\d*\b(?:\([a-z0-9]*\))?|none\b|undefined\b))"
     r"|(?P<bool>\b(?:True|False)\b)"
-    r"|(?P<number>(?<![\w.+\-])(?:\+\d[\d.eE+\-]*|-?\.\d[\d.eE+\-]*|-?\d+\.(?!\d)|-?0\d[\d.eE+\-]*))",
+    r"|(?P<number>(?<![\w.+\-])(?:-?0x[0-9a-f]+|\+\d[\d.eE+\-]*|-?\.\d[\d.eE+\-]*|-?\d+\.(?!\d)|-?0\d[\d.eE+\-]*))",
     re.DOTALL | re.IGNORECASE,
 )
+_EMPTY = re.compile(_STRING + r"|(?P<empty>:)(?=\s*[,}])", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + r"|(?P<comma>,)(?=\s*[}\]])", re.DOTALL)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # `C:\t` where a correct writer has `C:\\t`: an unescaped Windows path, even where what follows looks like an escape.
 DRIVE = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z]:\\(?=[A-Za-z0-9_.])")
+# `"C:\dir\", "pid":` - the last backslash is the path's, and the quote ends it.
+_PATH_END = re.compile(
+    r'("[A-Za-z]:\\(?:[^"\\]|\\[^"])*)\\(?="\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|[}\]]))',
+    re.DOTALL,
+)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # A quote ends a string only where JSON could go on: before a colon, a closing bracket, or a comma and the next key or value.
 _ENDS_KEY = re.compile(r'"\s*:')
 _ENDS_VALUE = re.compile(r'"\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|[}\]]\s*(?:[,}\]]|$)|\Z)', re.DOTALL)
 _ENDS_ITEM = re.compile(r'"\s*(?:[,\]])')
+# A text that holds other members of an event has run past its end: the event is broken in some other way.
+_SWALLOWED = re.compile(r'(?:"\s*,|\{)\s*"?(?:ph|name|cat|pid|tid|ts|dur|args|traceEvents|schemaVersion)"?\s*[:"]')
 
 
-class Duplicates(dict[str, Any]):
-    """An object in which a member stood twice; the last one counts."""
+def decoder(notes: list[str], *, strict: bool = True) -> json.JSONDecoder:
+    """Return a decoder that keeps the text of fractions.
 
+    Args:
+        notes: gets `bad-number` for NaN, Infinity and numbers beyond a double, `duplicate-member` where a member stood twice.
+        strict: refuse control characters in texts.
+    """
 
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    return made if len(made) == len(pairs) else Duplicates(pairs)
-
-
-def decoder(odd: list[str], *, strict: bool = True) -> json.JSONDecoder:
-    """Return a decoder that keeps the text of fractions and notes NaN, Infinity and numbers beyond a double in `odd`."""
-
-    def constant(text: str) -> None:
-        odd.append(text)
+    def constant(_: str) -> None:
+        notes.append("bad-number")
 
     def fraction(text: str) -> Number | None:
         made = Number(text)
         if isinf(made):
-            odd.append(text)
+            notes.append("bad-number")
             return None
         return made
 
-    return json.JSONDecoder(parse_float=fraction, parse_constant=constant, object_pairs_hook=_pairs, strict=strict)
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) != len(pairs):
+            notes.append("duplicate-member")
+        return made
+
+    return json.JSONDecoder(parse_float=fraction, parse_constant=constant, object_pairs_hook=members, strict=strict)
 
 
 def escapes(text: str) -> str:
@@ -70,9 +82,18 @@ def escapes(text: str) -> str:
         inner = match[0][1:-1]
         if not DRIVE.search(inner) and not _BAD_ESCAPE.search(_ESCAPE_OK.sub("", inner)):
             return match[0]
-        return '"' + re.sub(r'\\(?!["\\])', r"\\\\", inner) + '"'
+        return '"' + _LONE.sub(lambda found: "\\" * 2 * len(found[0]) if found["lone"] else found[0], inner) + '"'
 
     return _STRINGS.sub(literal, text)
+
+
+def path_ends(text: str) -> str:
+    r"""Close Windows paths that end in a backslash.
+
+    >>> path_ends(r'{"name": "C:\dir\", "pid": 1}') == r'{"name": "C:\dir\\", "pid": 1}'
+    True
+    """
+    return _PATH_END.sub(r"\1\\\\", text)
 
 
 def words(text: str) -> str:
@@ -95,11 +116,22 @@ def words(text: str) -> str:
 
 
 def _number(text: str) -> str:
+    if "x" in text.lower():
+        return str(int(text, 16))
     sign = "-" if text.startswith("-") else ""
     digits = text.lstrip("+-")
     digits = "0" + digits if digits.startswith(".") else digits
     digits = re.sub(r"^0+(?=\d)", "", digits)
     return sign + re.sub(r"\.(?!\d)", ".0", digits)
+
+
+def blanks(text: str) -> str:
+    """Put null where a member has no value.
+
+    >>> blanks('{"a": , "b": ":,", "c":}')
+    '{"a": null , "b": ":,", "c": null}'
+    """
+    return _EMPTY.sub(lambda match: ": null" if match["empty"] else match[0], text)
 
 
 def commas(text: str) -> str:
@@ -118,57 +150,63 @@ def quotes(text: str) -> str:
     '{"name": "say \\"hi\\" twice", "pid": 1}'
     """
     made: list[str] = []
-    at = 0
+    opened: list[str] = [""]
+    at, last = 0, ""
     while (start := text.find('"', at)) >= 0:
-        made.append(text[at : start + 1])
-        end = _string_end(text, start + 1, made)
+        between = text[at:start]
+        for bracket in re.findall(r"[\[\]{}]", between):
+            if bracket in "[{":
+                opened.append(bracket)
+            elif len(opened) > 1:
+                opened.pop()
+        last = between.rstrip()[-1:] or last
+        ends = _ENDS_VALUE if last == ":" else _ENDS_ITEM if opened[-1] == "[" else _ENDS_KEY
+        end = _string_end(text, start + 1, ends)
         if end is None:
             return text
-        inner = text[start + 1 : end]
-        made.append(re.sub(r'(?<!\\)((?:\\\\)*)"', r'\1\\"', inner) + '"')
+        inner = re.sub(r'(?<!\\)((?:\\\\)*)"', r'\1\\"', text[start + 1 : end])
+        if len(inner) > end - start - 1 and _SWALLOWED.search(text, start + 1, end):
+            return text
+        made += [between, '"', inner, '"']
         at = end + 1
     return "".join(made) + text[at:]
 
 
-def _string_end(text: str, start: int, before: list[str]) -> int | None:
-    """Return where the string that begins at `start` ends, by its place: a key, a member's value or a list's item."""
-    context = "".join(before[-3:])[:-1].rstrip()[-1:]
+def _string_end(text: str, start: int, ends: re.Pattern[str]) -> int | None:
+    """Return where the string that begins at `start` ends: the first quote behind which JSON goes on."""
     at = start
     while (end := text.find('"', at)) >= 0:
-        backslashes = end - start - len(text[start:end].rstrip("\\"))
-        if backslashes % 2 == 0:
-            if context == ":":
-                if _ENDS_VALUE.match(text, end):
-                    return end
-            elif context == "[" or _open_list(before):
-                if _ENDS_ITEM.match(text, end):
-                    return end
-            elif _ENDS_KEY.match(text, end):
-                return end
+        if not _is_escaped(text, end) and ends.match(text, end):
+            return end
         at = end + 1
     return None
 
 
-def _open_list(before: list[str]) -> bool:
-    """Whether what was read so far stands inside a list."""
-    depth = re.sub(_STRINGS, "", "".join(before)[:-1])
-    return depth.rfind("[") > max(depth.rfind("]"), depth.rfind("{"))
+def _is_escaped(text: str, at: int) -> bool:
+    """Whether an odd number of backslashes stands before a quote."""
+    first = at
+    while text[first - 1] == "\\":
+        first -= 1
+    return (at - first) % 2 == 1
 
 
 MENDS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("bad-escape", path_ends),
     ("bad-escape", escapes),
     ("bad-number", words),
+    ("missing-value", blanks),
     ("stray-comma", commas),
     ("unescaped-quote", quotes),
 )
 """What is tried on an event that does not parse, in order; each is kept for the next."""
 
 
-def mend(text: str) -> tuple[Any, list[str]]:
+def mend(text: str, *, thorough: bool = True) -> tuple[Any, list[str]]:
     """Return the value of an event's text and the codes of what had to be undone.
 
     Args:
         text: one event, from `{` to `}`.
+        thorough: try `MENDS` too.
 
     Raises:
         ValueError: it cannot be read.
@@ -179,24 +217,29 @@ def mend(text: str) -> tuple[Any, list[str]]:
         mended = escapes(text)
         codes, text = (["bad-escape"], mended) if mended != text else ([], text)
     for strict in (True, False):
-        odd: list[str] = []
+        notes: list[str] = []
         try:
-            value = decoder(odd, strict=strict).decode(text)
+            value = decoder(notes, strict=strict).decode(text)
         except ValueError:
             continue
-        return value, codes + ["control-character"] * (not strict) + ["bad-number"] * bool(odd)
-    for code, repair in MENDS:
+        return value, _once([*codes, *["control-character"] * (not strict), *notes])
+    for code, repair in MENDS if thorough else ():
         mended = repair(text)
         if mended == text:
             continue
         text = mended
         codes.append(code)
+        notes = []
         try:
-            value = decoder([], strict=False).decode(text)
+            value = decoder(notes, strict=False).decode(text)
         except ValueError:
             continue
-        return value, codes
+        return value, _once([*codes, *notes])
     raise ValueError("cannot be read")
+
+
+def _once(codes: list[str]) -> list[str]:
+    return list(dict.fromkeys(codes))
 
 
 def clean_surrogates(value: Any) -> Any:

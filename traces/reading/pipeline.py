@@ -8,11 +8,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import NotATraceError
+from ..errors import NotATraceError, UnreadableError
 from ..report import ImportReport, Notice
 from ..store import Writer
 from .decode import Decoder
 from .document import Document
+from .header import base_ns, rank_of
 from .keys import Keys
 from .repair import Findings, Walked, Walker
 from .slices import Slice, pieces
@@ -62,7 +63,7 @@ def import_file(
     findings = Findings()
     with source.stream, Writer(out) as writer:
         run = _Run(source, document, writer, findings, jobs, progress)
-        found = document.begin()
+        found = _begun(document, source, label)
         writer.source = label
         writer.base_ns, writer.rank = base_ns(document.header), rank_of(document.header, rank_hint)
         while found:
@@ -72,31 +73,42 @@ def import_file(
         said = base_ns(document.header), rank_of(document.header, rank_hint)
         if said != (writer.base_ns, writer.rank):
             writer.replace(*said)
-        if writer.events and not writer.typed:
-            raise NotATraceError(f"{label}: {describe([])}: none of its {writer.events:,} elements has a type (ph).")
         notices = [*source.notices, *findings.notices(), *document.notices, *writer.notices()]
+        if not writer.typed:
+            _check_empty(writer.events, notices, source, label)
         report = ImportReport(writer.events, document.offset, _once(notices))
         writer.finish(document.header, report)
     return Outcome(document.header, report)
 
 
-def base_ns(header: dict[str, Any]) -> int:
-    """Return baseTimeNanoseconds: what start times are relative to; 0 where the trace does not say."""
-    value = header.get("baseTimeNanoseconds", 0)
+def _begun(document: Document, source: Source, label: str) -> bool:
+    """Read up to the first event; what is wrong with the file's compression explains what is wrong with the text in it."""
     try:
-        base = int(value) if not isinstance(value, float) or value.is_integer() else 0
-        return base if abs(base) < 2**63 else 0
-    except (TypeError, ValueError, OverflowError):
-        return 0
+        return document.begin()
+    except UnreadableError as error:
+        if source.damage is None:
+            raise
+        raise UnreadableError(f"{label}: {source.damage}, before its first event.") from error
 
 
-def rank_of(header: dict[str, Any], hint: int) -> int:
-    """Return the rank that the trace says, else the hint."""
-    info = header.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    if isinstance(rank, str) and rank.isdecimal():
-        rank = int(rank)
-    return rank if type(rank) is int and 0 <= rank < 2**31 else hint
+def _check_empty(events: int, notices: list[Notice], source: Source, label: str) -> None:
+    """Tell an empty trace from a file of which nothing could be read.
+
+    Raises:
+        UnreadableError: it is cut off or broken so early that no event is left.
+        NotATraceError: it is a list of something else.
+    """
+    if events:
+        raise NotATraceError(f"{label}: {describe([])}: none of its {events:,} elements has a type (ph).")
+    first = {notice.code: notice for notice in reversed(notices)}
+    if source.damage is not None:
+        raise UnreadableError(f"{label}: {source.damage}, before the end of its first event.")
+    if cut := first.get("truncated") or first.get("unclosed-array"):
+        raise UnreadableError(f"{label}: the file is cut off after byte {cut.offset:,}, before the end of its first event.")
+    if broken := first.get("unreadable-event") or first.get("garbage"):
+        raise UnreadableError(f"{label}: no event of it can be read; the first one, at byte {broken.offset:,}, is broken.")
+    if other := first.get("not-an-event"):
+        raise NotATraceError(f"{label}: {describe([])}: none of its {other.count:,} elements is an event.")
 
 
 def _once(notices: list[Notice]) -> list[Notice]:
@@ -157,6 +169,7 @@ class _Run:
 
     def _ended(self, walked: Walked, piece: Slice, after: Decoded, decoded: Iterator[Decoded]) -> None:
         """Hand what lies behind the end of the array back to the document."""
+        self._document.stop()
         rest = [walked.rest, piece.gap]
         for later in (after, *decoded):
             rest += [part for other, _ in later for part in (other.data, other.gap)]

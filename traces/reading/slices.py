@@ -31,17 +31,18 @@ class Slice:
     """Whether the trace ends with it: the end of the event array and what follows are in it too."""
 
 
-def boundary(data: bytes | bytearray, start: int = 0) -> tuple[int, int] | None:
-    r"""Return the last place to cut: the end of an event and the start of the next one, both >= `start`; None without one.
+def boundary(data: bytes | bytearray, stop: int | None = None) -> tuple[int, int] | None:
+    r"""Return the last place to cut before `stop`: the end of an event and the start of the next one; None without one.
 
     >>> boundary(b'{"ph":"X"},\n{"ph":"i"},{"ph":')
     (22, 23)
     """
-    for window in (*_WINDOWS, len(data)):
-        found = list(_BETWEEN.finditer(data, max(start, len(data) - window)))
+    end = len(data) if stop is None else min(stop, len(data))
+    for window in (*_WINDOWS, end):
+        found = list(_BETWEEN.finditer(data, max(0, end - window), end))
         if found:
             return found[-1].start() + 1, found[-1].end()
-        if window >= len(data) - start:
+        if window >= end:
             break
     return None
 

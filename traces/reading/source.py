@@ -5,9 +5,11 @@ from __future__ import annotations
 import bz2
 import codecs
 import lzma
+import re
 import zipfile
 import zlib
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
@@ -30,10 +32,14 @@ _MAGIC: tuple[tuple[bytes, Format], ...] = (
     (b"\x28\xb5\x2f\xfd", "zstd"),
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\x00", "xz"),
+    (b"\x5d\x00\x00", "xz"),  # LZMA alone, which the same library reads
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "zip"),
     (b"PAR1", "parquet"),
 )
+
+_ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+"""How a zstd frame begins that holds no data; parallel writers put one before each block."""
 
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"SQLite format 3", "an SQLite database (an Nsight Systems export?); kinetop reads PyTorch profiler traces"),
@@ -42,6 +48,8 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x93NUMPY", "a NumPy array"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (b"Rar!", "a RAR archive; unpack it first"),
+    (b"\x04\x22\x4d\x18", "an LZ4 file; unpack it first"),
+    (b"\x1f\x9d", "a file of the old compress program; unpack it first"),
     (b"\x7fELF", "a program"),
     (b"%PDF", "a PDF"),
     (b"\x89PNG", "a picture"),
@@ -52,12 +60,25 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"<", "a web page or XML, not a trace"),
 )
 
-_UTF16 = (
+_BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_NO_BOM = (
+    (re.compile(rb"[^\x00]\x00\x00\x00"), "utf-32-le"),
+    (re.compile(rb"\x00\x00\x00[^\x00]\x00"), "utf-32-be"),
+    (re.compile(rb"[^\x00]\x00[^\x00]\x00"), "utf-16-le"),
+    (re.compile(rb"\x00[^\x00]\x00[^\x00]"), "utf-16-be"),
+)
+"""Where the zero bytes lie among the first ones of a text that begins with two ASCII characters, as JSON does."""
+MAX_LAYERS = 3
+"""Compressions inside one another that are undone: a server may compress what is compressed."""
+_STEP_BYTES = 1024
+"""Compressed bytes given to a decompressor at a time: what it had not handed out when it meets damage is lost."""
+_TRAILER_BYTES = 64
+"""At the end of a file the steps are single bytes, so that a wrong checksum loses nothing."""
 
 
 class Inflater(Protocol):
@@ -86,10 +107,29 @@ def detect(head: bytes) -> Format:
             return name
     if not head:
         return "empty"
-    if any(head.startswith(bom) for bom, _ in _UTF16):
+    if _ZSTD_SKIPPABLE.match(head):
+        return "zstd"
+    if encoding(head):
         return "json"
-    text = head.removeprefix(codecs.BOM_UTF8).lstrip(b" \t\r\n\x00")
+    text = _unmarked(head).lstrip(b" \t\r\n\x00")
     return "json" if text[:1] in (b"{", b"[") or not text else "other"
+
+
+def encoding(head: bytes) -> str | None:
+    """Return the encoding that a text begins in, None when it is UTF-8.
+
+    >>> encoding('{"a"'.encode("utf-16")), encoding('{"a"'.encode("utf-16-be")), encoding(b'{"a"')
+    ('utf-16', 'utf-16-be', None)
+    """
+    marked = next((name for bom, name in _BOMS if head.startswith(bom)), None)
+    return marked or next((name for pattern, name in _NO_BOM if pattern.match(head)), None)
+
+
+def _unmarked(head: bytes) -> bytes:
+    """Take byte order marks away; a tool that adds one does not look whether there is one."""
+    while head.startswith(codecs.BOM_UTF8):
+        head = head.removeprefix(codecs.BOM_UTF8)
+    return head
 
 
 def foreign(head: bytes) -> str:
@@ -135,93 +175,110 @@ class Source:
     read_bytes: int = 0
     """Bytes of the file read so far (compressed ones, for a compressed file)."""
     notices: list[Notice] = field(default_factory=list)
-    _position: int = 0
+    damage: str | None = None
+    """What is wrong with the compressed stream, and where, when it broke off."""
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the uncompressed bytes; a byte order mark is taken away and UTF-16 turned into UTF-8."""
-        blocks = self._blocks()
-        first = next(blocks, b"")
-        while len(first) < 4 and (more := next(blocks, b"")):
-            first += more
-        encoding = next((name for bom, name in _UTF16 if first.startswith(bom)), None)
-        if encoding is None:
-            yield first.removeprefix(codecs.BOM_UTF8)
+        blocks, first = self._begun(self._layer(self._raw(), self.format))
+        for _ in range(MAX_LAYERS - 1):
+            if (inner := detect(first)) not in ("gzip", "zstd", "bzip2", "xz"):
+                break
+            blocks, first = self._begun(self._layer(chain([first], blocks), inner))
+        name = encoding(first)
+        if name is None:
+            yield _unmarked(first)
             yield from blocks
             return
-        self.notices.append(Notice("utf-16", 1, f"The file is {encoding.upper()} text; it was read as such.", 0, "info"))
-        decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
-        yield decoder.decode(first).encode("utf-8", "replace")
-        for block in blocks:
+        self.notices.append(Notice("utf-16", 1, f"The file is {name.upper()} text; it was read as such.", 0, "info"))
+        decoder = codecs.getincrementaldecoder(name)(errors="replace")
+        for block in chain([first], blocks):
             yield decoder.decode(block).encode("utf-8", "replace")
         yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
+    @staticmethod
+    def _begun(blocks: Iterator[bytes]) -> tuple[Iterator[bytes], bytes]:
+        """Take enough off the front to tell what it is."""
+        first = b""
+        while len(first) < 16 and (more := next(blocks, b"")):
+            first += more
+        return blocks, first
+
     def _raw(self) -> Iterator[bytes]:
         done = 0
-        size = READ_BYTES if self.format != "json" else PLAIN_BYTES
-        while block := self.stream.read(size):
-            done += len(block)
-            self._position = done
-            # Inside an archive the position is not known; the share of the member that came out stands for it.
-            self.read_bytes = done if self.member is None else self.total_bytes * done // max(self.member_bytes, done)
-            yield block
+        try:
+            size = READ_BYTES if self.format != "json" else PLAIN_BYTES
+            while block := self.stream.read(size):
+                done += len(block)
+                # Inside an archive the position is not known; the share of the member that came out stands for it.
+                self.read_bytes = done if self.member is None else self.total_bytes * done // max(self.member_bytes, done)
+                yield block
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            self._cut("zip", f"the archive is damaged ({error})")
 
-    def _blocks(self) -> Iterator[bytes]:
-        if self.format in ("gzip", "zstd", "bzip2", "xz"):
-            yield from self._inflated(inflater(self.format))
-        else:
-            try:
-                yield from self._raw()
-            except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-                self._cut("zip", f"the archive is damaged ({error})")
+    def _layer(self, blocks: Iterator[bytes], name: Format) -> Iterator[bytes]:
+        """Undo one compression; what is not compressed passes through."""
+        return self._inflated(blocks, name) if name in ("gzip", "zstd", "bzip2", "xz") else blocks
 
-    def _inflated(self, make: Callable[[], Inflater]) -> Iterator[bytes]:
+    def _inflated(self, blocks: Iterator[bytes], name: Format) -> Iterator[bytes]:
         """Decompress member after member; keep what comes before damage and say where it is."""
-        current = make()
-        begun = False
-        for block in self._raw():
-            data = block
-            while data:
+        make = inflater(name)
+        current, begun, position = make(), False, 0
+        for block in blocks:
+            made: list[bytes] = []
+            at = 0
+            while at < len(block):
+                if not begun and position + at:
+                    rest = block[at:].lstrip(b"\x00")  # zero padding after a member, as tape and block devices leave it
+                    at = len(block) - len(rest)
+                    if rest and not _begins(name, rest):
+                        yield b"".join(made)
+                        self._trailing(name, position + at)
+                        return
+                step = block[at : at + self._step(len(block) - at)]
                 try:
-                    out = current.decompress(data)
+                    made.append(current.decompress(step))
                 except Exception as error:
                     if not _is_damage(error):
                         raise
-                    self._cut(
-                        self.format, f"the data is damaged ({str(error) or type(error).__name__})", self._position - len(data)
-                    )
+                    yield b"".join(made)
+                    self._cut(name, f"the data is damaged ({str(error) or type(error).__name__})", position + at)
                     return
-                if out:
-                    yield out
-                begun = not current.eof
-                data = current.unused_data if current.eof else b""
+                at += len(step)
+                begun = True
                 if current.eof:
-                    current = make()
-                    if data and not data.startswith(_magic_of(self.format)):
-                        self._trailing(data)
-                        return
+                    at -= len(current.unused_data)
+                    current, begun = make(), False
+            position += len(block)
+            if any(made):
+                yield b"".join(made)
         if begun:
-            self._cut(self.format, "the stream ends early", self._position)
+            self._cut(name, "the stream ends early", position)
 
-    def _trailing(self, data: bytes) -> None:
-        """Say that something follows the compressed data, unless it is the padding of tapes and block devices."""
-        if data.strip(b"\x00"):
-            text = f"Bytes after the end of the {self.format} stream were ignored."
-            self.notices.append(Notice("trailing-bytes", len(data), text, level="info"))
+    def _step(self, left: int) -> int:
+        """Return how many of the block's last `left` bytes to decompress at once."""
+        if self.read_bytes < self.total_bytes:
+            return _STEP_BYTES
+        return min(_STEP_BYTES, left - _TRAILER_BYTES) if left > _TRAILER_BYTES else 1
+
+    def _trailing(self, name: Format, position: int) -> None:
+        text = f"What follows the {name} stream, from compressed byte {position:,}, is not {name} and was ignored."
+        self.notices.append(Notice("trailing-bytes", 1, text, None, "info"))
 
     def _cut(self, what: str, why: str, position: int | None = None) -> None:
         at = self.read_bytes if position is None else position
+        self.damage = f"{why} at compressed byte {at:,}"
         self.notices.append(
-            Notice(
-                f"damaged-{what}",
-                1,
-                f"{self.path.name}: {why} at compressed byte {at:,}; what could be read before it is partial.",
-                at,
-            )
+            Notice(f"damaged-{what}", 1, f"{self.path.name}: {self.damage}; what could be read before it is partial.", at)
         )
 
 
-def _magic_of(name: Format) -> bytes:
-    return next(magic for magic, other in _MAGIC if other == name)
+def _begins(name: Format, data: bytes) -> bool:
+    """Whether another member or frame of a format begins here, as far as the bytes at hand tell."""
+    magics = [magic for magic, other in _MAGIC if other == name]
+    return any(data.startswith(magic) or magic.startswith(data) for magic in magics) or (
+        name == "zstd" and bool(_ZSTD_SKIPPABLE.match(data))
+    )
 
 
 def _is_damage(error: Exception) -> bool:
@@ -342,6 +399,8 @@ def describe(value: Any) -> str:
         return "no traceEvents in it; this looks like a PyTorch execution trace (schema, nodes), not a profiler trace"
     if isinstance(value, dict) and {"segments", "device_traces"} & value.keys():
         return "no traceEvents in it; this looks like a memory snapshot, not a profiler trace"
+    if isinstance(value, dict) and "ph" in value:
+        return "it holds events one after another, not a list of them (JSON lines?); put them between [ and ], with commas"
     if isinstance(value, dict):
         names = ", ".join(list(value)[:5]) or "nothing"
         return f"no traceEvents in it (its members: {names}); this is not a profiler trace"

@@ -110,7 +110,7 @@ class Document:
                 yield Slice(bytes(self._data), self._base, final=True)
                 self._skip(len(self._data))
                 return
-            cut = boundary(self._data)
+            cut = boundary(self._data, want)
             if cut is None and want == size:
                 want = 2 * size
                 continue

@@ -13,6 +13,7 @@ from ..report import ImportReport, Notice
 from ..store import Writer
 from .decode import Decoder
 from .document import Document
+from .header import base_ns, rank_of
 from .keys import Keys
 from .repair import Findings, Walked, Walker
 from .slices import Slice, pieces
@@ -108,25 +109,6 @@ def _check_empty(events: int, notices: list[Notice], source: Source, label: str)
         raise UnreadableError(f"{label}: no event of it can be read; the first one, at byte {broken.offset:,}, is broken.")
     if other := first.get("not-an-event"):
         raise NotATraceError(f"{label}: {describe([])}: none of its {other.count:,} elements is an event.")
-
-
-def base_ns(header: dict[str, Any]) -> int:
-    """Return baseTimeNanoseconds: what start times are relative to; 0 where the trace does not say."""
-    value = header.get("baseTimeNanoseconds", 0)
-    try:
-        base = int(value) if not isinstance(value, float) or value.is_integer() else 0
-        return base if abs(base) < 2**63 else 0
-    except (TypeError, ValueError, OverflowError):
-        return 0
-
-
-def rank_of(header: dict[str, Any], hint: int) -> int:
-    """Return the rank that the trace says, else the hint."""
-    info = header.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    if isinstance(rank, str) and rank.isdecimal():
-        rank = int(rank)
-    return rank if type(rank) is int and 0 <= rank < 2**31 else hint
 
 
 def _once(notices: list[Notice]) -> list[Notice]:

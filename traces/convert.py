@@ -6,10 +6,9 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from .errors import IncompatibleError
-from .store import METADATA_KEY, metadata, temporary_name
+from .store import METADATA_KEY, event_count, metadata, temporary_name
 from .trace import Progress, Trace, open_traces
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _write_parquet(trace: Trace, out: Path, where: pl.Expr | None) -> int:
             frame.with_columns(rank=pl.lit(trace.rank, pl.Int32)).sink_parquet(
                 temporary, compression="zstd", compression_level=1, metadata={METADATA_KEY.decode(): said}
             )
-        events = pq.read_metadata(temporary).num_rows
+        events = event_count(temporary)
         temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The Parquet trace: written row group by row group, opened, cached, copied and filtered.
+"""The Parquet trace as a file: its name until it is whole, and what it says about itself.
 
 A Parquet trace is one zstd file with the columns of `schema.COLUMNS` and, under the key `kinetop` of its metadata, JSON with
 the trace's header, the import report and the schema's version. Row groups keep the order of the trace (a profiler writes
@@ -13,153 +13,15 @@ import os
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
 from . import schema
 from .errors import NotATraceError, UnreadableError
-from .report import ImportReport, Notice
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
+
+    from .report import ImportReport
 
 METADATA_KEY = b"kinetop"
-_PAGE_ROWS = 1 << 16
-"""A slice of 16 MB holds about 66,000 events; the default of 20,000 rows a page takes 1.3x the time."""
-COMPRESSION_LEVEL = 1
-"""zstd level: 3 is 3 % smaller and 1.4x slower on the traces measured."""
-
-
-class Writer:
-    """Writes a Parquet trace; use it as a context manager.
-
-    The file has a temporary name beside `out` until `finish`, so that a half one is never taken for a trace.
-
-    Args:
-        out: the file to make.
-    """
-
-    def __init__(self, out: Path) -> None:
-        self.base_ns = 0
-        """Added to every start time."""
-        self.rank = 0
-        """Rank that the rows get."""
-        self.source = ""
-        """What the trace was made from, noted in the file."""
-        self._out = out
-        self._temporary = temporary_name(out)
-        self._file: pq.ParquetWriter | None = None
-        self.events = 0
-        """Events written."""
-        self.typed = 0
-        """Events with a type (`ph`)."""
-        self._untimed = 0
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._temporary.unlink(missing_ok=True)
-
-    def write(self, table: pa.Table) -> None:
-        """Append events as one row group.
-
-        Args:
-            table: events with the event table's Arrow schema; `event_id` is filled in here.
-        """
-        if table.num_rows == 0:
-            return
-        if self._file is None:
-            self._file = self._opened(table.schema)
-        numbers = pl.int_range(self.events, self.events + table.num_rows, dtype=pl.UInt64, eager=True).to_arrow()
-        table = table.set_column(0, "event_id", numbers)
-        self._file.write_table(self._placed(table, self.base_ns, self.rank))
-        self.events += table.num_rows
-        ph = table.column("ph")
-        self.typed += table.num_rows - ph.null_count
-        complete = pc.sum(pc.equal(pc.cast(ph, pa.string()), "X")).as_py() or 0
-        timed = pc.sum(pc.and_(pc.equal(pc.cast(ph, pa.string()), "X"), pc.is_valid(table.column("ts_ns")))).as_py() or 0
-        self._untimed += complete - timed
-
-    def replace(self, base_ns: int, rank: int) -> None:
-        """Put another base time and rank on the rows already written: the trace said them after its events.
-
-        Args:
-            base_ns: nanoseconds that start times are relative to.
-            rank: the rank.
-        """
-        if self._file is None:
-            return
-        self._file.close()
-        shift, self.base_ns, self.rank = base_ns - self.base_ns, base_ns, rank
-        before = temporary_name(self._out)
-        self._temporary.replace(before)
-        try:
-            with pq.ParquetFile(before) as old:
-                self._file = self._opened(old.schema_arrow)
-                for group in range(old.num_row_groups):
-                    self._file.write_table(self._placed(old.read_row_group(group), shift, rank))
-        finally:
-            before.unlink(missing_ok=True)
-
-    def _opened(self, columns: pa.Schema) -> pq.ParquetWriter:
-        """Begin the file; only texts get a dictionary: numbers with one take 1.4x the time and 1.7x the room."""
-        texts = [one.name for one in columns if pa.types.is_string(one.type) or pa.types.is_dictionary(one.type)]
-        return pq.ParquetWriter(
-            self._temporary,
-            columns,
-            compression="zstd",
-            compression_level=COMPRESSION_LEVEL,
-            use_dictionary=texts,
-            write_batch_size=_PAGE_ROWS,
-            max_rows_per_page=_PAGE_ROWS,
-        )
-
-    @staticmethod
-    def _placed(table: pa.Table, shift_ns: int, rank: int) -> pa.Table:
-        """Shift the start times and fill in the rank; a time that leaves 64 bits becomes null."""
-        if shift_ns:
-            times = pl.Series(table.column("ts_ns"))
-            moved = (times.cast(pl.Int128) + pl.Series([shift_ns], dtype=pl.Int128)).cast(pl.Int64, strict=False)
-            table = table.set_column(table.schema.get_field_index("ts_ns"), table.schema.field("ts_ns"), moved.to_arrow())
-        ranks = pl.repeat(rank, table.num_rows, dtype=pl.Int32, eager=True).to_arrow()
-        return table.set_column(table.schema.get_field_index("rank"), table.schema.field("rank"), ranks)
-
-    def notices(self) -> list[Notice]:
-        """Return what was seen in the rows written."""
-        if not self._untimed:
-            return []
-        return [
-            Notice(
-                "no-timestamp",
-                self._untimed,
-                f"{self._untimed:,} events have no readable start time and are left out of all figures.",
-            )
-        ]
-
-    def finish(self, header: dict[str, Any], report: ImportReport) -> None:
-        """Complete the file and give it its name.
-
-        Args:
-            header: members of the trace other than events.
-            report: what the import had to say.
-        """
-        if self._file is None:
-            from .reading.columns import SCHEMA
-
-            self._file = self._opened(SCHEMA)
-        self._file.add_key_value_metadata({METADATA_KEY.decode(): metadata(header, report, rank=self.rank, source=self.source)})
-        self._file.close()
-        self._file = None
-        with self._temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        self._temporary.replace(self._out)
 
 
 def metadata(header: dict[str, Any], report: ImportReport, **more: Any) -> str:
@@ -174,6 +36,13 @@ def temporary_name(out: Path) -> Path:
     return out.with_name(f".{out.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
+def event_count(path: Path) -> int:
+    """Return how many events a Parquet trace holds."""
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path).num_rows)
+
+
 def read_metadata(path: Path) -> dict[str, Any]:
     """Return what a Parquet trace says about itself.
 
@@ -184,6 +53,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
         UnreadableError: it is damaged or cut off.
         NotATraceError: it is Parquet, but not a trace, or of a newer kinetop.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq  # late: an import in its own process goes on meanwhile
+
     try:
         file = pq.read_metadata(path)
         found = file.schema.to_arrow_schema()

@@ -29,7 +29,7 @@ _OBJECT_BYTES = 1 << 20
 _TRIES = 5
 """Attempts at a slice: new members, then their kinds, each once for the decoder itself and once for what others met meanwhile."""
 
-_SQL_TYPE = {"int": "DOUBLE", "float": "DOUBLE", "uint": "JSON", "text": "VARCHAR", "json": "JSON"}
+_SQL_TYPE = {"int": "DOUBLE", "float": "DOUBLE", "uint": "DOUBLE", "text": "VARCHAR", "json": "JSON"}
 
 
 def _quoted(name: str) -> str:
@@ -118,14 +118,14 @@ class Decoder:
 
     def _mixed(self, asked: Asked) -> list[str]:
         """Return the members whose values are not all of their column's kind."""
-        known = [key for key in asked.args if key not in asked.loose and ARGS[key].kind != "uint"]
+        known = [key for key in asked.args if key not in asked.loose]
         if not known:
             return []
         renames = asked.renames()
         tests = []
         for key in known:
             column = f"args.{_quoted(renames.get(key, key))}::VARCHAR"
-            wide = f" OR abs(TRY_CAST({column} AS DOUBLE)) >= 9007199254740992" if ARGS[key].kind == "int" else ""
+            wide = f" OR abs(TRY_CAST({column} AS DOUBLE)) >= 9007199254740992" if ARGS[key].kind in ("int", "uint") else ""
             exact = '^"' if ARGS[key].kind == "text" else EXACT[ARGS[key].kind]
             tests.append(f"bool_or(NOT regexp_matches({column}, '{exact}'){wide})")
         members = ", ".join(f"{_quoted(renames.get(key, key))} JSON" for key in known).replace("'", "''")

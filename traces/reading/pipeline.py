@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotATraceError, UnreadableError
 from ..report import ImportReport, Notice
-from ..store import Writer
+from ..writer import Writer
 from .decode import Decoder
 from .document import Document
 from .header import base_ns, rank_of

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, SCHEMA
-from .tally import Refused, Tally
+from .tally import NullsOnlyRefused, Refused, Tally
 
 if TYPE_CHECKING:
     from .keys import Asked, Keys
@@ -74,6 +74,8 @@ class Decoder:
             self._write(data, asked)
             try:
                 return self._table(data, asked)
+            except NullsOnlyRefused:
+                raise
             except Refused as refused:
                 if "maximum_object_size" in str(refused) and self._object_bytes < len(data):
                     self._object_bytes = len(data) + 2

@@ -14,16 +14,20 @@ from kinetop.traces.report import ImportReport
 from kinetop.traces.trace import Trace, TraceSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 HAZARDS = ROOT / "tests" / "data" / "hazards"
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads or fills the user's cache."""
-    monkeypatch.setenv("KINETOP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+@pytest.fixture(scope="session", autouse=True)
+def _shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test touches the user's cache; all tests of a run, in all its processes, share one, so that a trace is imported once."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KINETOP_CACHE_DIR", str(run / "cache"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -38,15 +38,15 @@ class _Exact(float):
         return self._text  # type: ignore[attr-defined, no-any-return]
 
 
-def microseconds(value_ns: int) -> int | _Exact:
-    """Return nanoseconds as a JSON number of microseconds, exact in its text.
+def microseconds(value_ns: int) -> str:
+    """Return nanoseconds as the text of a number of microseconds, exact to the last digit.
 
-    >>> microseconds(12_000), microseconds(1669783687464181123)
-    (12, 1669783687464181.123)
+    >>> microseconds(12_000), microseconds(1669783687464181123), microseconds(-500)
+    ('12', '1669783687464181.123', '-0.5')
     """
     if value_ns % 1000 == 0:
-        return value_ns // 1000
-    return _Exact(format((Decimal(value_ns) / 1000).normalize(), "f"))
+        return str(value_ns // 1000)
+    return format((Decimal(value_ns) / 1000).normalize(), "f")
 
 
 def events(trace: Trace, where: pl.Expr | None = None) -> Iterator[dict[str, Any]]:
@@ -72,29 +72,46 @@ def events(trace: Trace, where: pl.Expr | None = None) -> Iterator[dict[str, Any
 
 
 def event(row: dict[str, Any], base: int) -> dict[str, Any]:
-    """Return one row of the event table as the event it came from.
+    """Return one row of the event table as the event it came from; fractions print with the digits they were read with.
 
     Args:
         row: the row, by column.
         base: nanoseconds that the trace's times are relative to.
     """
-    made: dict[str, Any] = {key: row[column] for column, key in _TEXT.items() if row[column] is not None}
+    made: dict[str, Any] = json.loads(event_text(row, base), parse_float=_Exact)
+    return made
+
+
+def event_text(row: dict[str, Any], base: int) -> str:
+    """Return one row of the event table as the JSON text of the event it came from.
+
+    Args:
+        row: the row, by column.
+        base: nanoseconds that the trace's times are relative to.
+    """
+    made = {key: dumps(row[column]) for column, key in _TEXT.items() if row[column] is not None}
     for column, key in _IDS.items():
         if (text := row[column]) is not None:
-            made[key] = int(text) if is_integer_text(text) else text
+            made[key] = text if is_integer_text(text) else dumps(text)
     if row["ts_ns"] is not None:
         made["ts"] = microseconds(row["ts_ns"] - base)
     if row["dur_ns"] is not None:
         made["dur"] = microseconds(row["dur_ns"])
     args = {
-        arg.key: json.loads(row[arg.column]) if arg.kind == "json" else row[arg.column]
+        arg.key: row[arg.column] if arg.kind == "json" else dumps(row[arg.column])
         for arg in schema.ARGS
         if row[arg.column] is not None
     }
-    left = json.loads(row["args"]) if row["args"] is not None else None
-    if args or left is not None:
-        made["args"] = {**args, **(left or {})}
-    return {**made, **(json.loads(row["extra"]) if row["extra"] is not None else {})}
+    if args or row["args"] is not None:
+        made["args"] = _object(args, row["args"])
+    return _object(made, row["extra"])
+
+
+def _object(members: dict[str, str], left: str | None) -> str:
+    """Join members and the object text of those that have no column, whose values count where both have one."""
+    said = json.loads(left) if left else {}
+    parts = [f"{dumps(key)}: {text}" for key, text in members.items() if key not in said]
+    return "{" + ", ".join([*parts, left[1:-1]] if said and left else parts) + "}"
 
 
 def write_json(trace: Trace, out: Path, where: pl.Expr | None = None) -> int:

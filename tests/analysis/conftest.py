@@ -20,6 +20,6 @@ def real(shared: Path) -> Callable[[str], kinetop.TraceSet]:
 
     @cache
     def opened(name: str) -> kinetop.TraceSet:
-        return kinetop.open(shared / "traces" / name, cache=False)
+        return kinetop.open(shared / "traces" / name)
 
     return opened

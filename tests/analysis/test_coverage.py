@@ -102,7 +102,7 @@ def test_no_gpu_work(made: Made) -> None:
     ],
 )
 def test_real_traces(shared: Path, name: str, unlinked: int, verdict: str) -> None:
-    found = told(kinetop.open(shared / "traces" / name, cache=False))
+    found = told(kinetop.open(shared / "traces" / name))
     assert (found["unlinked"], found["verdict"]) == (unlinked, verdict)
     assert found["before_window"] == unlinked
     if name == "mi300_resnet.json.gz":

@@ -54,9 +54,9 @@ def test_hazards(hazard: dict) -> None:
     path = HAZARDS / hazard["file"]
     if hazard["outcome"] == "ERROR":
         with pytest.raises(TraceError):
-            kinetop.open(path, cache=False)
+            kinetop.open(path)
         return
-    trace = kinetop.open(path, cache=False)
+    trace = kinetop.open(path)
     assert unmatched(kinetop.summary(trace), list((hazard["figures"] or {}).values()), 0.0015) == ""
     if hazard["outcome"] == "LOAD+WARN":
         assert trace.warnings

@@ -80,6 +80,6 @@ def test_our_own_figures_are_the_exact_ones_and_not_htas(shared: Path, real: Ope
 
 
 def test_the_table_comes_when_asked_for(hazards: Path) -> None:
-    trace = kinetop.open(hazards / "01_baseline_clean.json", cache=False)
+    trace = kinetop.open(hazards / "01_baseline_clean.json")
     assert "hta" not in kinetop.summary.ask(trace).tables
     assert kinetop.summary.ask(trace, compat="hta").tables["hta"]["overlap_pct"].to_list() == [62.5]

@@ -196,7 +196,7 @@ def test_parts_sum_to_the_gaps_and_the_gaps_to_the_idle_time(made: Made, seed: i
 def test_real_traces_agree_with_summary(shared: Path) -> None:
     for name in ("h100_qwen", "diff_test", "b200_vllm_eager", "dlrm_8rank", "v100_ddp_rank1", "mtia_inference"):
         path = shared / "traces" / (name if name.endswith("rank") else f"{name}.json.gz")
-        trace = kinetop.open(path, cache=False)
+        trace = kinetop.open(path)
         found = gaps(scoped(trace))
         assert (
             found.select(pl.sum_horizontal(f"{cause}_ns" for cause in CAUSES))

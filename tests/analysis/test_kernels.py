@@ -52,7 +52,7 @@ def test_statistics_come_from_raw_durations(real: Open) -> None:
 
 @pytest.mark.parametrize("group_by", GROUPS)
 def test_every_grouping_holds_every_kernel_and_pools_the_rest_once(hazards: Path, group_by: str) -> None:
-    trace = kinetop.open(hazards / "01_baseline_clean.json", cache=False)
+    trace = kinetop.open(hazards / "01_baseline_clean.json")
     whole, top = kinetop.kernels(trace, group_by=group_by), kinetop.kernels(trace, group_by=group_by, top=1)
     assert whole.columns == [column.name for column in KERNEL_COLUMNS]
     assert (whole["count"].sum(), whole["total_us"].sum()) == (5, 125.0) == (top["count"].sum(), top["total_us"].sum())
@@ -61,7 +61,7 @@ def test_every_grouping_holds_every_kernel_and_pools_the_rest_once(hazards: Path
 
 
 def test_others_is_pooled_from_durations_and_not_from_rows(hazards: Path) -> None:
-    trace = kinetop.open(hazards / "01_baseline_clean.json", cache=False)
+    trace = kinetop.open(hazards / "01_baseline_clean.json")
     others = kinetop.kernels(trace, top=2).row(-1, named=True)
     rest = sorted((sum(times), times) for times in durations(trace).values())[:-2]
     times = [t for _, group in rest for t in group]
@@ -73,19 +73,19 @@ def test_others_is_pooled_from_durations_and_not_from_rows(hazards: Path) -> Non
 
 
 def test_copies_are_counted_when_asked_for(hazards: Path) -> None:
-    trace = kinetop.open(hazards / "01_baseline_clean.json", cache=False)
+    trace = kinetop.open(hazards / "01_baseline_clean.json")
     assert kinetop.kernels(trace, group_by="class", copies="yes")["name"].to_list() == ["compute", "comm", "memory"]
 
 
 def test_nothing_on_the_gpu_is_an_empty_table(hazards: Path) -> None:
-    trace = kinetop.open(hazards / "75_cpu_only.json", cache=False)
+    trace = kinetop.open(hazards / "75_cpu_only.json")
     for group_by in GROUPS:
         assert kinetop.kernels(trace, group_by=group_by, top=3).is_empty()
     assert instances(scoped(trace)).is_empty()
 
 
 def test_instances_of_a_row_are_its_launches(hazards: Path) -> None:
-    work = scoped(kinetop.open(hazards / "52_graph_replay_shared_correlation.json", cache=False))
+    work = scoped(kinetop.open(hazards / "52_graph_replay_shared_correlation.json"))
     for group_by in GROUPS:
         table = kinetop.kernels(work.trace, group_by=group_by)
         for name, count in table.select("name", "count").iter_rows():
@@ -103,7 +103,7 @@ def test_modules_and_operators(real: Open) -> None:
 
 
 def test_short_names_lose_no_row_and_say_how_many_they_stand_for(hazards: Path) -> None:
-    trace = kinetop.open(hazards / "77_hostile_names.json", cache=False)
+    trace = kinetop.open(hazards / "77_hostile_names.json")
     short = kinetop.kernels(trace, group_by="short")
     assert short["names"].sum() == kinetop.kernels(trace).height == 10
 

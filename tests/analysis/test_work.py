@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def clean(hazards: Path) -> kinetop.TraceSet:
-    return kinetop.open(hazards / "01_baseline_clean.json", cache=False)
+    return kinetop.open(hazards / "01_baseline_clean.json")
 
 
 def test_default_is_everything_against_the_gpu_span(clean: kinetop.TraceSet) -> None:
@@ -74,13 +74,13 @@ def test_what_the_trace_does_not_hold_is_said(clean: kinetop.TraceSet, options: 
 
 def test_no_steps_to_choose_from(hazards: Path) -> None:
     with pytest.raises(FilterError, match="marks no steps"):
-        scoped(kinetop.open(hazards / "68_no_profiler_step.json", cache=False), step="1")
+        scoped(kinetop.open(hazards / "68_no_profiler_step.json"), step="1")
 
 
 def test_rank_and_device(hazards: Path) -> None:
-    two = kinetop.open(hazards / "60_two_gpus_one_process.json", cache=False)
+    two = kinetop.open(hazards / "60_two_gpus_one_process.json")
     assert scoped(two, device=1).windows["device"].to_list() == [1]
-    three = kinetop.open(hazards / "81_rank_from_file_name", cache=False)
+    three = kinetop.open(hazards / "81_rank_from_file_name")
     assert kinetop.summary(three, rank=10)["rank"].to_list() == [10]
     with pytest.raises(FilterError, match="ranks 0, 2, 10"):
         scoped(three, rank=5)
@@ -110,7 +110,7 @@ def test_steps_are_by_launch_else_by_time(tmp_path: Path) -> None:
     ]
     path = tmp_path / "steps.json"
     path.write_text(json.dumps({"traceEvents": rows}))
-    trace = kinetop.open(path, cache=False)
+    trace = kinetop.open(path)
     made = with_step(trace.activities, trace)
     assert dict(made.select("name", "step").iter_rows()) == {"late": 4, "orphan": 5, "after": None}
     assert scoped(trace, step="last").gpu["name"].to_list() == ["orphan"]
@@ -132,11 +132,11 @@ def test_step_annotations_of_serving_engines(tmp_path: Path, names: list[str], n
     ]
     path = tmp_path / "engine.json"
     path.write_text(json.dumps({"traceEvents": rows}))
-    assert steps(kinetop.open(path, cache=False))["step"].to_list() == numbers
+    assert steps(kinetop.open(path))["step"].to_list() == numbers
 
 
 def test_steps_of_a_real_trace_hold_all_of_its_launched_work(shared: Path) -> None:
-    trace = kinetop.open(shared / "traces" / "sampled_2rank" / "rank-0.json.gz", cache=False)
+    trace = kinetop.open(shared / "traces" / "sampled_2rank" / "rank-0.json.gz")
     found = steps(trace)["step"].to_list()
     assert found == [551, 552]
     each = [scoped(trace, step=str(number)).gpu.height for number in found]

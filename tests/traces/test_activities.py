@@ -294,7 +294,7 @@ def real_traces(folder: Path) -> dict[str, dict[str, dict[str, float]]]:
 
 def test_real_traces_need_no_repair(shared: Path) -> None:
     for name, devices in real_traces(shared).items():
-        trace = kinetop.open(shared / "traces" / name, cache=False)
+        trace = kinetop.open(shared / "traces" / name)
         work = trace.activities
         assert work["dur_ns"].equals(work["raw_dur_ns"]), name
         assert codes(trace) <= {"no-gpu-events", "starts-before-launch"}, name

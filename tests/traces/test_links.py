@@ -118,10 +118,10 @@ def test_a_begin_and_end_pair_launches_too(made: Made) -> None:
 def test_real_traces_link_what_their_source_says(shared: Path) -> None:
     folder = shared / "traces"
     for name, linked, rows in [("h100_qwen.json.gz", 1198, 1707), ("a100_vit_cudagraph.json.gz", 765, 765)]:
-        links = kinetop.open(folder / name, cache=False).launches
+        links = kinetop.open(folder / name).launches
         assert (links["launch_id"].count(), links.height) == (linked, rows), name
     # Correlation ids of the profiler are unique, so a join by hand gives the same.
-    trace = kinetop.open(folder / "v100_ddp_rank1.json.gz", cache=False)
+    trace = kinetop.open(folder / "v100_ddp_rank1.json.gz")
     calls = trace.events.filter(pl.col("cat").cast(pl.String) == "cuda_runtime").select("correlation", call="event_id").collect()
     by_hand = trace.activities.join(calls, on="correlation", how="left", maintain_order="left")
     assert by_hand["call"].equals(trace.launches["launch_id"].alias("call"))

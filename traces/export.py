@@ -10,7 +10,7 @@ import polars as pl
 
 from . import schema
 from .reading.header import base_ns
-from .reading.rows import is_integer_text
+from .reading.rows import dumps, is_integer_text
 from .store import temporary_name
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def microseconds(value_ns: int) -> str:
 
 
 def events(trace: Trace, where: pl.Expr | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the events of a trace in file order, as JSON values.
+    """Yield the events of a trace in file order, as JSON values; fractions print with the digits they were read with.
 
     Args:
         trace: an opened trace.
@@ -62,24 +62,18 @@ def events(trace: Trace, where: pl.Expr | None = None) -> Iterator[dict[str, Any
         >>> next(iter(events(trace)))["name"]
         'process_name'
     """
+    for text in _texts(trace, where):
+        yield json.loads(text, parse_float=_Exact)
+
+
+def _texts(trace: Trace, where: pl.Expr | None) -> Iterator[str]:
     base = base_ns(trace.header)
     frame = trace.events if where is None else trace.events.filter(where)
     height = frame.select(pl.len()).collect().item()
     for start in range(0, height, BATCH_ROWS):
         batch = frame.slice(start, BATCH_ROWS).collect()
         for row in batch.iter_rows(named=True):
-            yield event(row, base)
-
-
-def event(row: dict[str, Any], base: int) -> dict[str, Any]:
-    """Return one row of the event table as the event it came from; fractions print with the digits they were read with.
-
-    Args:
-        row: the row, by column.
-        base: nanoseconds that the trace's times are relative to.
-    """
-    made: dict[str, Any] = json.loads(event_text(row, base), parse_float=_Exact)
-    return made
+            yield event_text(row, base)
 
 
 def event_text(row: dict[str, Any], base: int) -> str:
@@ -131,8 +125,8 @@ def write_json(trace: Trace, out: Path, where: pl.Expr | None = None) -> int:
         with temporary.open("w", encoding="utf-8") as file:
             head = json.dumps(trace.header, ensure_ascii=False)
             file.write(head[:-1] + (", " if trace.header else "") + '"traceEvents": [')
-            for item in events(trace, where):
-                file.write((",\n" if count else "\n") + json.dumps(item, ensure_ascii=False))
+            for text in _texts(trace, where):
+                file.write((",\n" if count else "\n") + text)
                 count += 1
             file.write("\n]}\n")
         temporary.replace(out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotATraceError, UnreadableError
 from ..report import Notice
-from .mend import mend
+from .mend import clean_surrogates, mend
 from .slices import SLICE_BYTES, Slice, boundary
 from .source import describe, foreign
 
@@ -264,7 +264,7 @@ class Document:
         if codes and codes != ["control-character"]:
             said = f"A member of the document at byte {start:,} was not valid JSON ({', '.join(codes)}) and was mended."
             self._note("mended-member", said, start)
-        return value
+        return clean_surrogates(value)
 
     def _take_value(self) -> bytes:
         """Consume one value and return its bytes, at most a little over the limit for members."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
 _INT32 = range(-(2**31), 2**31)
 _EXACT = 2**53
+_MOST_DIGITS = 20
+"""No column holds an integer with more."""
 
 
 class Number(float):
@@ -64,7 +66,9 @@ def nanoseconds(value: Any) -> int | None:
     if not isinstance(text, str):
         return None
     try:
-        result = int((Decimal(text.strip()) * 1000).to_integral_value())
+        number = Decimal(text.strip())
+        # Halves go away from zero, as in the reader of the fast path; what is far too large is not spelled out.
+        result = int(number.scaleb(3).to_integral_value(ROUND_HALF_UP)) if number.adjusted() < _MOST_DIGITS else 2**63
     except (InvalidOperation, ValueError, OverflowError):
         return None
     return result if result in _INT64 else None
@@ -93,6 +97,8 @@ def coerced(kind: schema.Kind, value: Any) -> Any:
         return None
     try:
         number = Decimal(value.text if isinstance(value, Number) else value)
+        if number.adjusted() > _MOST_DIGITS:
+            return None
         made = float(number) if kind == "float" else int(number)
         return made if (kind == "float" or made == number) and fits(kind, made) else None
     except (InvalidOperation, TypeError, ValueError, OverflowError):

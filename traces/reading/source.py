@@ -231,7 +231,9 @@ class Source:
                 if not begun and position + at:
                     rest = block[at:].lstrip(b"\x00")  # zero padding after a member, as tape and block devices leave it
                     at = len(block) - len(rest)
-                    if rest and not _begins(name, rest):
+                    if not rest:
+                        break
+                    if not _begins(name, rest):
                         yield b"".join(made)
                         self._trailing(name, position + at)
                         return

@@ -135,7 +135,7 @@ class Tally:
             if quoted.any():
                 self._extra[key] = pl.select(pl.when(quoted).then(series)).to_series()
             bare = series.str.strip_chars('"')
-            if bare.str.contains(r"^-?[0-9]{1,18}(?:\.[0-9]+)?$").not_().any():
+            if bare.str.contains(r"^-?[0-9]{1,18}(?:\.[0-9]{1,3})?$").not_().any():
                 raise Refused("a time that is no plain number")
             series = bare.cast(pl.Decimal(38, 3))
         try:
@@ -156,13 +156,13 @@ class Tally:
             if not self._count(pl.Series(column), EXACT["json"]):
                 raise Refused(f"{key} is not a list")
             return column
-        if arg.kind == "float":
-            if not pc.all(pc.is_finite(column)).as_py():
-                raise Refused("a number that JSON does not know")
-            return column
+        if arg.kind == "float" and not pc.all(pc.is_finite(column)).as_py():
+            raise Refused("a number that JSON does not know")
         ends = pc.min_max(column).as_py()
         if max(abs(ends["min"]), abs(ends["max"])) >= 2.0**53:
             raise Refused(f"{key} is beyond 2^53")
+        if arg.kind == "float":
+            return column
         try:
             return pc.cast(column, dtype)
         except pa.ArrowInvalid as error:

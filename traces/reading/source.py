@@ -238,14 +238,11 @@ class Source:
                         self._trailing(name, position + at)
                         return
                 step = block[at : at + self._step(len(block) - at)]
-                try:
-                    made.append(current.decompress(step))
-                except Exception as error:
-                    if not _is_damage(error):
-                        raise
+                out = self._decompressed(current, step, name, position + at)
+                if out is None:
                     yield b"".join(made)
-                    self._cut(name, f"the data is damaged ({str(error) or type(error).__name__})", position + at)
                     return
+                made.append(out)
                 at += len(step)
                 begun = True
                 if current.eof:
@@ -256,6 +253,16 @@ class Source:
                 yield b"".join(made)
         if begun:
             self._cut(name, "the stream ends early", position)
+
+    def _decompressed(self, current: Inflater, data: bytes, name: Format, position: int) -> bytes | None:
+        """Decompress a little; None where the data is damaged, which is noted."""
+        try:
+            return current.decompress(data)
+        except Exception as error:
+            if not _is_damage(error):
+                raise
+            self._cut(name, f"the data is damaged ({str(error) or type(error).__name__})", position)
+            return None
 
     def _step(self, left: int) -> int:
         """Return how many of the block's last `left` bytes to decompress at once."""
@@ -308,21 +315,26 @@ def open_source(path: Path, member: str | None = None) -> Source:
         stream: IO[bytes] = path.open("rb")
     except OSError as error:
         raise UnreadableError(f"{path}: {error.strerror or error}.") from error
-    head = stream.read(1024)
-    stream.seek(0)
-    kind = detect(head)
     size = 0
-    if kind == "zip" and member is not None:
+    head = _head(stream)
+    if detect(head) == "zip" and member is not None:
         stream.close()
         stream, size = _member_stream(path, member)
-        head = stream.read(1024)
-        kind = detect(head)
-        stream.seek(0)
+        head = _head(stream)
+    kind = detect(head)
+    if kind in ("empty", "other"):
+        stream.close()
     if kind == "empty":
         raise UnreadableError(f"{path}: the file is empty (0 bytes); was the profiler killed before it wrote the trace?")
     if kind == "other":
         raise NotATraceError(f"{path}: this is {foreign(head)}.")
     return Source(path, kind, total, stream, member, size)
+
+
+def _head(stream: IO[bytes]) -> bytes:
+    head = stream.read(1024)
+    stream.seek(0)
+    return head
 
 
 def _member_stream(path: Path, member: str) -> tuple[IO[bytes], int]:

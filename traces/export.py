@@ -103,9 +103,20 @@ def event_text(row: dict[str, Any], base: int) -> str:
 
 def _object(members: dict[str, str], left: str | None) -> str:
     """Join members and the object text of those that have no column, whose values count where both have one."""
-    said = json.loads(left) if left else {}
-    parts = [f"{dumps(key)}: {text}" for key, text in members.items() if key not in said]
-    return "{" + ", ".join([*parts, left[1:-1]] if said and left else parts) + "}"
+    twice = _keys(left) if left and any(f"{dumps(key)}:" in left for key in members) else frozenset()
+    parts = [f"{dumps(key)}: {text}" for key, text in members.items() if key not in twice]
+    return "{" + ", ".join([*parts, left[1:-1]] if left and left != "{}" else parts) + "}"
+
+
+def _keys(text: str) -> frozenset[str]:
+    """Return the members of an object."""
+    try:
+        return frozenset(json.loads(text))
+    except (ValueError, RecursionError):  # a number or a nesting beyond Python's limits; DuckDB has none
+        import duckdb
+
+        found = duckdb.execute("SELECT json_keys(?)", [text]).fetchall()
+        return frozenset(found[0][0])
 
 
 def write_json(trace: Trace, out: Path, where: pl.Expr | None = None) -> int:

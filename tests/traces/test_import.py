@@ -64,9 +64,7 @@ CONTAINERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip with a byte order mark": lambda data: gzip.compress(b"\xef\xbb\xbf" + data),
     "zstd": zstandard.compress,
     "zstd frames": lambda data: zstandard.compress(data[:200]) + zstandard.compress(data[200:]),
-    "zstd, skippable frames": lambda data: (
-        SKIPPABLE + zstandard.compress(data[:99]) + SKIPPABLE + zstandard.compress(data[99:])
-    ),
+    "zstd, skippable frames": lambda data: SKIPPABLE + zstandard.compress(data[:99]) + SKIPPABLE + zstandard.compress(data[99:]),
     "gzip in zstd": lambda data: zstandard.compress(gzip.compress(data)),
     "bzip2": bz2.compress,
     "bzip2 streams": lambda data: bz2.compress(data[:200]) + bz2.compress(data[200:]),
@@ -141,7 +139,9 @@ def test_what_follows_the_compressed_data_is_said(read, small):
 def test_an_archive_opens_each_trace_in_it(tmp_path, small):
     path = tmp_path / "traces.zip"
     one, two = json.dumps({"traceEvents": small}), json.dumps({"traceEvents": small[:2], "distributedInfo": {"rank": 1}})
-    path.write_bytes(zipped(**{"a.json": one.encode(), "b.json.gz": gzip.compress(two.encode()), "__MACOSX/._a.json": b"{", "c.txt": b"hi"}))
+    path.write_bytes(
+        zipped(**{"a.json": one.encode(), "b.json.gz": gzip.compress(two.encode()), "__MACOSX/._a.json": b"{", "c.txt": b"hi"})
+    )
     found = kinetop.open(path)
     assert [trace.member for trace in found.traces] == ["a.json", "b.json.gz"]
     assert [trace.report.events for trace in found.traces] == [len(small), 2]

@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, SCHEMA
+from .mend import has_drive
 from .tally import NullsOnlyRefused, Refused, Tally
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Decoder:
         """
         # The reader takes a buffer of twice this size: 1 GB of it costs a third more time than 1 MB.
         self._object_bytes = _OBJECT_BYTES
+        if has_drive(data):
+            raise Refused("a Windows path whose backslashes look like escapes")
         for _ in range(_TRIES):
             asked = self._keys.now
             self._write(data, asked)

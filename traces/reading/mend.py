@@ -27,8 +27,10 @@ _WORDS = re.compile(
 _EMPTY = re.compile(_STRING + r"|(?P<empty>:)(?=\s*[,}])", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + r"|(?P<comma>,)(?=\s*[}\]])", re.DOTALL)
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-# `C:\t` where a correct writer has `C:\\t`: an unescaped Windows path, even where what follows looks like an escape.
-DRIVE = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z]:\\(?=[A-Za-z0-9_.])")
+# A text that begins with `C:\t` where a correct writer has `C:\\t`: an unescaped Windows path, even where what follows looks
+# like an escape. Inside a text it may as well be code: `lambda x:\n`.
+DRIVE = re.compile(r'(?<=")[A-Za-z]:\\(?=[A-Za-z0-9_.])')
+_COLON = re.compile(rb":\\[A-Za-z0-9_.]")
 # `"C:\dir\", "pid":` - the last backslash is the path's, and the quote ends it.
 _PATH_END = re.compile(
     r'("[A-Za-z]:\\(?:[^"\\]|\\[^"])*)\\(?="\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|[}\]]))',
@@ -71,6 +73,18 @@ def decoder(notes: list[str], *, strict: bool = True) -> json.JSONDecoder:
     return json.JSONDecoder(parse_float=fraction, parse_constant=constant, object_pairs_hook=members, strict=strict)
 
 
+def has_drive(data: bytes) -> bool:
+    r"""Whether some text begins like an unescaped Windows path.
+
+    >>> has_drive(b'{"name": "C:\new"}'), has_drive(b'{"name": "C:\\new", "x": "lambda x:\n"}')
+    (True, False)
+    """
+    if b":\\" not in data:
+        return False
+    places = (found.start() for found in _COLON.finditer(data))
+    return any(data[at - 1 : at].isalpha() and data[at - 2 : at - 1] == b'"' for at in places)
+
+
 def escapes(text: str) -> str:
     r"""Take backslashes literally in strings where one of them cannot be an escape (Windows paths).
 
@@ -80,7 +94,7 @@ def escapes(text: str) -> str:
 
     def literal(match: re.Match[str]) -> str:
         inner = match[0][1:-1]
-        if not DRIVE.search(inner) and not _BAD_ESCAPE.search(_ESCAPE_OK.sub("", inner)):
+        if not DRIVE.search(match[0]) and not _BAD_ESCAPE.search(_ESCAPE_OK.sub("", inner)):
             return match[0]
         return '"' + _LONE.sub(lambda found: "\\" * 2 * len(found[0]) if found["lone"] else found[0], inner) + '"'
 

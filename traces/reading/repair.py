@@ -25,6 +25,8 @@ _STRAY_CLOSE = re.compile(r"[\]})](?=[\s\]}),]*\{\s*" + _KEYS + ")")
 _MISSING_END = re.compile(r"\}[\s\x00]*\Z")
 _MOST_EVENT_BYTES = 256 << 20
 """An event that has no end within these is given up."""
+_MOST_STARTS = 1000
+"""Places tried as the start of an event inside or after a broken one."""
 _MOST_TRIES = 8
 """Places tried as the end of the last event."""
 _SEPARATOR = re.compile(r"[\s,\x00]*")
@@ -191,26 +193,26 @@ class Walker:
         """Return where an element that does not parse may end: before the next event, or the end of the array."""
         following = next((found for found in _NEXT_EVENT.finditer(self._text, at) if self._is_start(found.end())), None)
         if following is None:
-            following = next((found for found in _NEXT_OBJECT.finditer(self._text, at) if self._is_event(found.end())), None)
+            starts = islice(_NEXT_OBJECT.finditer(self._text, at), _MOST_STARTS)
+            following = next((found for found in starts if self._is_event(found.end())), None)
         limit = len(self._text) if following is None else following.start()
         closes = _ARRAY_END.finditer(self._text, at, limit) if self._piece.final else iter(())
         ends = [found.start() + 1 for found in islice(closes, _MOST_TRIES)]
         return [*ends, following.start() + 1] if following else ends
 
     def _is_start(self, at: int) -> bool:
-        """Whether an event begins here, broken or not; objects inside the args of one have no type."""
+        """Whether an event begins here, broken or not; objects inside the args of one have no type and time."""
         try:
-            return "ph" in decoder([]).raw_decode(self._text, at)[0]
+            return _is_typed(decoder([]).raw_decode(self._text, at)[0])
         except (ValueError, RecursionError):
             return True
 
     def _is_event(self, at: int) -> bool:
         """Whether a whole event stands here."""
         try:
-            found = decoder([]).raw_decode(self._text, at)[0].keys()
+            return _is_typed(decoder([]).raw_decode(self._text, at)[0])
         except (ValueError, RecursionError):
             return False
-        return "ph" in found and not found.isdisjoint({"pid", "ts"})
 
     def _garbage(self, at: int) -> int:
         self._findings.add("garbage", self._offset(at))
@@ -242,7 +244,8 @@ class Walker:
         self._after_loss = True
         if document := _DOCUMENT_START.search(self._text, at, end):
             return document.start()
-        inner = next((found for found in _EVENT_START.finditer(self._text, at + 1, end) if self._is_event(found.start())), None)
+        starts = islice(_EVENT_START.finditer(self._text, at + 1, end), _MOST_STARTS)
+        inner = next((found for found in starts if self._is_event(found.start())), None)
         return end if inner is None else inner.start()
 
     def _keep(self, value: Any, at: int, codes: list[str]) -> None:
@@ -273,6 +276,10 @@ class Walker:
         offset += len(self._text[before:at].encode("utf-8", "surrogateescape"))
         self._measured = (at, offset)
         return offset
+
+
+def _is_typed(value: dict[str, Any]) -> bool:
+    return "ph" in value and ("pid" in value or "ts" in value)
 
 
 def table(events: list[dict[str, Any]]) -> pa.Table:

@@ -7,6 +7,7 @@ recursive queries, and cannot be locked; DuckDB's file access is switched off be
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from kinetop.traces.errors import CancelledError, FilterError
@@ -14,6 +15,7 @@ from kinetop.traces.errors import CancelledError, FilterError
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
+    import pyarrow as pa
 
     from kinetop.traces.trace import TraceSet
 
@@ -50,7 +52,7 @@ def query(trace: TraceSet, sql: str) -> pl.DataFrame:
         with _locked(trace) as connection:
             _check(connection, sql)
             _add_tables(connection, trace, _named(sql))
-            return pl.DataFrame(connection.sql(sql).to_arrow_table())
+            return pl.DataFrame(_run(connection, sql))
     except duckdb.InterruptException as error:
         raise CancelledError("the query was stopped") from error
     except duckdb.Error as error:
@@ -75,6 +77,19 @@ def _locked(trace: TraceSet) -> duckdb.DuckDBPyConnection:
         "set enable_external_access = false; set lock_configuration = true"
     )
     return connection
+
+
+def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a query in a thread of its own: DuckDB does not see ctrl+c while it works, and has to be told."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(lambda: connection.sql(sql).to_arrow_table())
+        try:
+            while not answer.done():
+                wait([answer], timeout=0.1)  # a wait without end would not see ctrl+c either
+        except BaseException:
+            connection.interrupt()
+            raise
+        return answer.result()
 
 
 def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:

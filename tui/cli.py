@@ -143,4 +143,5 @@ _add_written_commands()
 
 def main() -> None:
     """Run the command line."""
+    lazy.defer()
     app(prog_name="kinetop")

@@ -14,18 +14,17 @@ from .trace import Trace, TraceSet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 SKEW_NS = 20_000
 """Clock offsets below this are taken for the spread of a collective's end, not for skew: ranks leave one within microseconds."""
 
 
-def as_set(traces: Sequence[Trace], hints: dict[Path, int | None], notices: Sequence[Notice] = ()) -> TraceSet:
+def as_set(traces: Sequence[Trace], hints: Sequence[int | None], notices: Sequence[Notice] = ()) -> TraceSet:
     """Put opened traces together as ranks of one job.
 
     Args:
         traces: the traces, in natural order of their names.
-        hints: the rank in a file's name, by path, where there is one.
+        hints: the rank in each one's name, None where there is none.
         notices: findings so far.
 
     Returns:
@@ -34,7 +33,7 @@ def as_set(traces: Sequence[Trace], hints: dict[Path, int | None], notices: Sequ
     if len(traces) == 1:
         return TraceSet(tuple(traces), tuple(notices))
     said: list[Notice] = list(notices)
-    ranked = _ranked(list(traces), hints, said)
+    ranked = _ranked(list(traces), list(hints), said)
     windowed = _windowed(ranked, said)
     return TraceSet(tuple(_on_one_clock(windowed, said)), tuple(said))
 
@@ -44,9 +43,8 @@ def _says_rank(trace: Trace) -> bool:
     return isinstance(info, dict) and "rank" in info
 
 
-def _ranked(traces: list[Trace], hints: dict[Path, int | None], said: list[Notice]) -> list[Trace]:
+def _ranked(traces: list[Trace], named: list[int | None], said: list[Notice]) -> list[Trace]:
     """The rank in the trace counts; the one in the name where the trace has none, or where all claim the same."""
-    named = [hints.get(trace.path) for trace in traces]
     claims = Counter(trace.rank for trace in traces)
     distinct_names = None not in named and len(set(named)) == len(traces)
     if all(not _says_rank(trace) for trace in traces):

@@ -19,7 +19,6 @@ from kinetop.traces.errors import NotATraceError, UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd"
 """A zstd frame that holds no data."""
@@ -44,7 +43,7 @@ LAYOUTS: dict[str, Callable[[list[dict[str, Any]]], str]] = {
     "plain UTF-8": lambda events: json.dumps({"traceEvents": events}, ensure_ascii=False),
     "sorted keys": lambda events: json.dumps({"traceEvents": events}, sort_keys=True),
     "other order": lambda events: json.dumps({"traceEvents": [dict(reversed(event.items())) for event in events]}),
-    "bare array": lambda events: json.dumps(events),
+    "bare array": json.dumps,
     "bare array, unclosed": lambda events: json.dumps(events)[:-1],
     "bare array, comma last": lambda events: json.dumps(events)[:-1] + ",",
     "comma before the bracket": lambda events: json.dumps(events)[:-1] + ",\n]",

@@ -79,18 +79,22 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     found = inputs([_spooled(path, place) for path in paths])
     named = {path.resolve() for path in paths}
     outs = {item: item.path if item.is_parquet else place.out(item, number) for number, item in enumerate(found)}
-    failed = _import([item for item in found if not outs[item].exists()], outs, jobs or default_jobs(), progress, place)
+    failed = _import([item for item in found if not _is_kept(item, outs[item])], outs, jobs or default_jobs(), progress, place)
     lost = [error for item, error in failed.items() if item.path.resolve() in named]
     if lost or len(failed) == len(found):
         raise (lost or list(failed.values()))[0]
     for item, error in failed.items():
         place.notices.append(Notice("unreadable-file", 1, f"{item.label} was left out: {error}"))
-    traces = [_trace(item, outs[item], place) for item in found if item not in failed]
-    return as_set(
-        traces,
-        {trace.path: item.rank_hint for trace, item in zip(traces, [i for i in found if i not in failed], strict=True)},
-        place.notices,
-    )
+    kept = [item for item in found if item not in failed]
+    return as_set([_trace(item, outs[item], place) for item in kept], [item.rank_hint for item in kept], place.notices)
+
+
+def _is_kept(item: Input, out: Path) -> bool:
+    """Whether a trace needs no import; an entry of the cache that a disk fault broke is made anew."""
+    try:
+        return item.is_parquet or bool(read_metadata(out))
+    except TraceError:
+        return False
 
 
 def _spooled(path: Path, place: _Place) -> Path:
@@ -131,6 +135,7 @@ def _import(
     with tempfile.TemporaryFile() as talk, _child({"jobs": jobs, "requests": requests}, talk) as child:
         assert child.stdout is not None  # noqa: S101 - it is a pipe
         import pyarrow.parquet  # noqa: F401 - needed afterwards; loads while the child does its work
+
         answered: set[int] = set()
         try:
             for line in child.stdout:

@@ -263,7 +263,7 @@ class ViewScreen(Screen[None]):
         """Give the keys back to the body."""
         tables = [table for table in self.query(FrameTable) if table.display]
         if tables:
-            tables[0].focus()
+            self.set_focus(tables[0])
         else:
             self.set_focus(None)
 

@@ -67,7 +67,7 @@ class FilterBar(Horizontal):
         self.reveal(text)
         field = self.query_one(Input)
         field.cursor_position = len(text)
-        field.focus()
+        self.screen.set_focus(field)  # at once: focus() waits a turn, and keys typed meanwhile would be commands
 
     def say(self, text: str, *, error: bool = False) -> None:
         """Show how many rows are left, or what is wrong with the filter."""

@@ -154,13 +154,12 @@ class Decoder:
         for key in [*asked.args, *asked.extra_args]:
             kind = _SQL_TYPE[ARGS[key].kind] if key in ARGS and key not in asked.loose else "JSON"
             members.append(f"{_quoted(renames.get(key, key))} {kind}")
-            picks.append(f"args.{_quoted(renames.get(key, key))} AS {_quoted('a:' + key)}")
         if members:
             tops.append("args: 'STRUCT(" + ", ".join(members).replace("'", "''") + ")'")
         else:
             tops.append("args: 'JSON'")
-        picks.append("args IS NOT NULL AS has_args")
-        return f"SELECT {', '.join(picks)} FROM read_json({self._from}, columns = {{{', '.join(tops)}}})"
+        # The struct as a whole: taking its members apart in SQL costs a fifth more.
+        return f"SELECT {', '.join(picks)}, args FROM read_json({self._from}, columns = {{{', '.join(tops)}}})"
 
     def _table(self, data: bytes, asked: Asked) -> pa.Table:
         try:
@@ -170,7 +169,8 @@ class Decoder:
         tally = Tally(asked, read)
         columns = tally.columns()
         tally.check(data)
-        return pa.Table.from_arrays([columns.get(f.name, pa.nulls(read.num_rows, f.type)) for f in SCHEMA], schema=SCHEMA)
+        absent = {kind: pa.nulls(read.num_rows, kind) for kind in set(SCHEMA.types)}  # one for all columns of a type
+        return pa.Table.from_arrays([columns.get(f.name, absent[f.type]) for f in SCHEMA], schema=SCHEMA)
 
 
 def _scratch_file() -> tuple[int, str]:

@@ -34,12 +34,13 @@ class Tally:
 
     Args:
         asked: the members that were asked for.
-        read: what DuckDB returned: columns `h:<member>` and `a:<member of args>`, and `has_args`.
+        read: what DuckDB returned: columns `h:<member>`, and the struct `args`.
     """
 
     def __init__(self, asked: Asked, read: pa.Table) -> None:
         self._asked = asked
         self._read = read
+        self._members = _members(asked, read.column("args"))
         self._values = 0
         self._texts = 0
         self._flags = 0
@@ -64,7 +65,7 @@ class Tally:
         for key in self._asked.args:
             made[ARGS[key].column] = self._arg(key, ARGS[key])
         for key in self._asked.extra_args:
-            self._left[key] = self._any(self._column("a:" + key))
+            self._left[key] = self._any(self._counted(self._members[key]))
         for key in self._asked.extra_head:
             self._extra[key] = self._any(self._column("h:" + key))
         made["args"] = self._args()
@@ -85,7 +86,9 @@ class Tally:
             raise Refused("a value changed its type")
 
     def _column(self, name: str) -> pa.ChunkedArray:
-        column = self._read.column(name)
+        return self._counted(self._read.column(name))
+
+    def _counted(self, column: Any) -> Any:
         self._values += len(column) - column.null_count
         return column
 
@@ -144,7 +147,7 @@ class Tally:
             raise Refused("a time beyond 64 bits") from error
 
     def _arg(self, key: str, arg: schema.Arg) -> Any:
-        column = self._column("a:" + key)
+        column = self._counted(self._members[key])
         dtype = SCHEMA.field(arg.column).type
         if column.null_count == len(column):
             return pa.nulls(len(column), dtype)
@@ -211,15 +214,23 @@ class Tally:
 
     def _args(self) -> pa.Array:
         """The `args` column: what has no column as one object, `{}` where args was there but empty."""
-        has_args = self._read.column("has_args")
+        has_args = pc.is_valid(self._read.column("args"))
         self._values += pc.sum(has_args).as_py() or 0
         left = _joined(self._left, self._read.num_rows)
         filled = None
         for key in [*self._asked.args, *self._asked.extra_args]:
-            valid = pc.is_valid(self._read.column("a:" + key))
+            if self._members[key].null_count == self._read.num_rows:
+                continue
+            valid = pc.is_valid(self._members[key])
             filled = valid if filled is None else pc.or_(filled, valid)
         empty = has_args if filled is None else pc.and_not(has_args, filled)
         return pc.if_else(empty, "{}", left)
+
+
+def _members(asked: Asked, args: pa.ChunkedArray) -> dict[str, pa.Array]:
+    """Return the members of the struct by name."""
+    keys = (*asked.args, *asked.extra_args)
+    return dict(zip(keys, args.combine_chunks().flatten(), strict=True)) if keys else {}
 
 
 def _counted(data: bytes) -> tuple[int, int, int]:

@@ -39,11 +39,11 @@ def test_a_dangling_link_is_listed(tmp_path: Path) -> None:
     ("name", "data", "kind"),
     [
         ("plain.txt", TRACE, "trace"),  # the suffix does not matter
-        ("packed", gzip.compress(TRACE), "trace"),
+        ("packed", gzip.compress(TRACE, mtime=0), "trace"),
         ("packed.json", zstandard.compress(TRACE), "trace"),
         ("array.json", b'[{"ph": "X", "name": "k"}]', "trace"),
         ("config.json", b'{"learning_rate": 1e-3}', "other"),
-        ("config.json.gz", gzip.compress(b'{"learning_rate": 1e-3}'), "other"),
+        ("config.json.gz", gzip.compress(b'{"learning_rate": 1e-3}', mtime=0), "other"),
         ("empty.json", b"", "other"),
         ("torn.gz", b"\x1f\x8b\x00broken", "other"),
     ],

@@ -36,6 +36,22 @@ def temporary_name(out: Path) -> Path:
     return out.with_name(f".{out.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
 
 
+def filled_columns(path: Path) -> set[str]:
+    """Return the columns of a Parquet trace that hold any value, as its statistics say."""
+    import pyarrow.parquet as pq
+
+    about = pq.read_metadata(path)
+    filled = set()
+    for place in range(about.num_row_groups):
+        group = about.row_group(place)
+        for number in range(group.num_columns):
+            column = group.column(number)
+            said = column.statistics
+            if said is None or not said.has_null_count or said.null_count < group.num_rows:
+                filled.add(column.path_in_schema)
+    return filled
+
+
 def event_count(path: Path) -> int:
     """Return how many events a Parquet trace holds."""
     import pyarrow.parquet as pq

@@ -21,7 +21,7 @@ from .keys import Commands
 from .messages import ImportEnded, ImportProgress
 from .render.plain import PlainText
 from .scope import Scope
-from .theme import THEMES, class_colours, default_theme
+from .theme import THEMES, class_colours, colourless, default_theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,7 +84,8 @@ class KinetopApp(App[int]):
 
     def __init__(self, paths: Sequence[Path] = (), options: Options | None = None) -> None:
         self.settings = options or Options()
-        super().__init__()
+        # Else Textual turns the terminal's own colours into black on black for NO_COLOR.
+        super().__init__(ansi_color=True if colourless() else None)
         self.paths = list(paths)
         self.traces: TraceSet | None = None
         self.opened = ""
@@ -95,12 +96,15 @@ class KinetopApp(App[int]):
         """Names of the views, in the order of their number keys."""
         self._made: set[str] = set()
         """Modes that exist."""
+        self._drilled: dict[str, str] = {}
+        """Views that were drilled into, each with the one where that began."""
         self._import: Worker[None] | None = None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
-        self.theme = chosen.theme if chosen.theme in self.available_themes else default_theme()
+        known = chosen.theme in self.available_themes and not colourless()
+        self.theme = chosen.theme if chosen.theme and known else default_theme()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Give every theme the colours of the classes."""
@@ -203,13 +207,25 @@ class KinetopApp(App[int]):
     # Views
 
     def open_view(self, name: str, *, where: str | None = None) -> None:
-        """Go to a view, with a filter if one is given."""
+        """Go to a view; with a filter that is a drill-down, and one step back leads to where it began."""
+        if where is not None:
+            self._drilled[name] = self.current_mode
         if name not in self._made:
             self._start_mode(name, partial(self._view, name, where=where))
             return
         self.switch_mode(name)
         if where is not None:
-            self.get_screen_stack(name)[0].filter_by(where)  # type: ignore[attr-defined]
+            while len(self.screen_stack) > 1:  # launches that were left open there
+                self.pop_screen()
+            self.screen.filter_from_elsewhere(where)  # type: ignore[attr-defined]
+
+    def leave_drill_down(self) -> bool:
+        """Go back to the view from which this one was drilled into, and say whether there was one."""
+        origin = self._drilled.pop(self.current_mode, None)
+        if origin is None:
+            return False
+        self.switch_mode(origin)
+        return True
 
     def change_scope(self, scope: Scope) -> None:
         """Look at another part; the view in front asks at once, the others when they are shown."""
@@ -255,6 +271,7 @@ class KinetopApp(App[int]):
     def action_view(self, number: int) -> None:
         """Show a view by its number."""
         if 0 < number <= len(self.views):
+            self._drilled.clear()
             self.open_view(self.views[number - 1])
 
     def action_home(self) -> None:

@@ -69,8 +69,15 @@ def class_colours(theme: Theme) -> dict[str, str]:
     return _ANSI if theme.ansi else _DARK if theme.dark else _LIGHT
 
 
+def colourless() -> bool:
+    """Return whether the user wants no colours (NO_COLOR); bold and reverse then carry what colours did."""
+    return "NO_COLOR" in os.environ
+
+
 def default_theme() -> str:
-    """Return the theme for this terminal: with 16 colours the terminal's own palette, else `kinetop`."""
+    """Return the theme for this terminal: with 16 colours, or none, the terminal's own palette, else `kinetop`."""
+    if colourless():
+        return "kinetop-16"
     term = os.environ.get("TERM", "")
     rich_colours = os.environ.get("COLORTERM", "") in {"truecolor", "24bit"} or "256" in term or "kitty" in term or not term
     return "kinetop" if rich_colours else "kinetop-16"

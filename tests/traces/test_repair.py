@@ -250,12 +250,30 @@ def test_a_broken_member_of_the_header_costs_no_event(kind, read, wrap, texts, s
         assert set(found.codes) == codes
 
 
+def test_a_member_too_large_for_a_header_is_left_out_and_what_follows_is_read(monkeypatch, read, wrap, texts, small, cut_small):
+    from kinetop.traces.reading import document
+
+    monkeypatch.setattr(document, "_HEADER_BYTES", 2000)
+    large = json.dumps({"large": [{"name": "abc", "ts": [i, "]}"]} for i in range(1000)]})[1:-1]
+    for slice_bytes, piece_bytes in ((1000, 200), (1 << 20, 1 << 19)):
+        cut_small(slice_bytes, piece_bytes)
+        for data in (
+            wrap(texts, before=large + ", ", after=', "distributedInfo": {"rank": 3}'),
+            wrap(texts, before="", after=f', {large}, "distributedInfo": {{"rank": 3}}'),
+        ):
+            found = read(data)
+            assert found.events == small
+            assert found.header == {"distributedInfo": {"rank": 3}}
+            assert found.codes == {"large-member": 1}
+
+
 def test_a_header_that_never_ends_is_said(read):
     with pytest.raises(UnreadableError, match="cut off at byte"):
         read(b'{"a": "' + b"x" * 1000)
 
 
 SLOW = {
+    "a text of 10 MB, cut off by a quote": lambda: EVENT.replace("k2", "k" * (10 << 20) + '" "'),
     "one event of 8 MB": lambda: EVENT.replace("k2", "k" * (8 << 20)),
     "quotes in a text of 1 MB": lambda: EVENT.replace("k2", 'a "b" ' * 170_000),
     "100,000 texts and a broken one": lambda: EVENT.replace("[2]", "[" + '"a", ' * 100_000 + '"b "c" d"]'),

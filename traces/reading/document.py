@@ -14,7 +14,8 @@ from .source import describe, foreign
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*("?)|[{}\[\]]', re.DOTALL)
+# Possessive, because a group that may be given back costs memory for each character of a long text.
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+("?)|[{}\[\]]', re.DOTALL)
 _SCALAR_END = re.compile(rb"[,}\]]")
 _CLOSER = {b"{": b"}", b"[": b"]"}
 _SPACE = re.compile(rb"[\s\x00]*")
@@ -276,6 +277,7 @@ class Document:
                 return bytes(kept) + self._take_scalar()
             token = self._token()
             end = len(self._data) if token is None else token.end()
+            mark = b"" if token is None else token[0][:1]  # read now: a match looks at the bytes, which go below
             kept += self._data[self._at : end]
             self._at = end
             if len(kept) > 2 * _HEADER_BYTES:
@@ -284,9 +286,9 @@ class Document:
             if token is None:
                 self._open = True
                 return bytes(kept)
-            if token[0] in _CLOSER:
-                closers.append(_CLOSER[token[0]])
-            elif token[0] in (b"}", b"]") and token[0] != closers.pop():
+            if mark in _CLOSER:
+                closers.append(_CLOSER[mark])
+            elif mark in (b"}", b"]") and mark != closers.pop():
                 self._open = False
                 raise _LostError
             if not closers:

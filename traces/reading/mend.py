@@ -12,7 +12,7 @@ from .rows import Number
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
 _ESCAPE_OK = re.compile(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _BAD_ESCAPE = re.compile(r'\\(?!["\\/bfnrtu]|$)|\\u(?![0-9a-fA-F]{4})')
 # A lone backslash is the text's own; so are the two that a network path begins with.
@@ -33,14 +33,14 @@ DRIVE = re.compile(r'(?<=")[A-Za-z]:\\(?=[A-Za-z0-9_.])')
 _COLON = re.compile(rb":\\[A-Za-z0-9_.]")
 # `"C:\dir\", "pid":` - the last backslash is the path's, and the quote ends it.
 _PATH_END = re.compile(
-    r'("[A-Za-z]:\\(?:[^"\\]|\\[^"])*)\\(?="\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|[}\]]))',
+    r'("[A-Za-z]:\\(?:[^"\\]|\\[^"])*)\\(?="\s*(?:,\s*"(?:[^"\\]++|\\.)*+"\s*:|[}\]]))',
     re.DOTALL,
 )
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 # A quote ends a string only where JSON could go on: before a colon, a closing bracket, or a comma and the next key or value.
 _ENDS_KEY = re.compile(r'"\s*:')
-_ENDS_VALUE = re.compile(r'"\s*(?:,\s*"(?:[^"\\]|\\.)*"\s*:|[}\]]\s*(?:[,}\]]|$)|\Z)', re.DOTALL)
+_ENDS_VALUE = re.compile(r'"\s*(?:,\s*"(?:[^"\\]++|\\.)*+"\s*:|[}\]]\s*(?:[,}\]]|$)|\Z)', re.DOTALL)
 _ENDS_ITEM = re.compile(r'"\s*(?:[,\]])')
 # A text that holds other members of an event has run past its end: the event is broken in some other way.
 _SWALLOWED = re.compile(r'(?:"\s*,|\{)\s*"?(?:ph|name|cat|pid|tid|ts|dur|args|traceEvents|schemaVersion)"?\s*[:"]')
@@ -76,7 +76,7 @@ def decoder(notes: list[str], *, strict: bool = True) -> json.JSONDecoder:
 def has_drive(data: bytes) -> bool:
     r"""Whether some text begins like an unescaped Windows path.
 
-    >>> has_drive(b'{"name": "C:\new"}'), has_drive(b'{"name": "C:\\new", "x": "lambda x:\n"}')
+    >>> has_drive(b'{"name": "C:\\new"}'), has_drive(b'{"name": "C:\\\\new", "x": "lambda x:\\n"}')
     (True, False)
     """
     if b":\\" not in data:

@@ -152,6 +152,7 @@ class _Run:
     def array(self) -> None:
         """Read one event array and leave the document just after it."""
         carry: Slice | None = None
+        walked_bytes = 0
         decoded = self._decoded(self._document.slices())
         for pieces_of_slice in decoded:
             for place, (piece, table) in enumerate(pieces_of_slice):
@@ -159,9 +160,14 @@ class _Run:
                     self._writer.write(table)
                     continue
                 whole = piece if carry is None else Slice(carry.data + piece.data, carry.offset, piece.gap, piece.final)
+                if not piece.final and len(whole.data) < 2 * walked_bytes:
+                    # One huge event: it is looked at again when twice as much of it is there, not for each piece of it.
+                    carry = Slice(whole.data + whole.gap, whole.offset)
+                    continue
                 walked = self._walker.walk(whole)
                 self._writer.write(walked.table)
                 carry = walked.carry
+                walked_bytes = len(carry.data) if carry else 0
                 if walked.end is not None:
                     self._ended(walked, piece, pieces_of_slice[place + 1 :], decoded)
                     return

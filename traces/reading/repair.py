@@ -25,6 +25,8 @@ _STRAY_CLOSE = re.compile(r"[\]})](?=[\s\]}),]*\{\s*" + _KEYS + ")")
 _MISSING_END = re.compile(r"\}[\s\x00]*\Z")
 _MOST_EVENT_BYTES = 256 << 20
 """An event that has no end within these is given up."""
+_FORGET_CHARACTERS = 1 << 14
+"""Text that is read before some of it is dropped."""
 _MOST_STARTS = 1000
 """Places tried as the start of an event inside or after a broken one."""
 _MOST_TRIES = 8
@@ -108,6 +110,7 @@ class Walker:
         self._piece = Slice(b"", 0)
         self._events: list[dict[str, Any]] = []
         self._after_loss = False
+        self._base = 0
         self._measured = (0, 0)
 
     def walk(self, piece: Slice) -> Walked:
@@ -123,12 +126,14 @@ class Walker:
         self._text = piece.data.decode("utf-8", "surrogateescape")
         self._events = []
         self._after_loss = True
+        self._base = piece.offset
         self._measured = (0, piece.offset)
         careful = (
             DRIVE.search(self._text) is not None or has_surrogate_escape(self._text) or _INVALID.search(self._text) is not None
         )
         at = 0
         while True:
+            at = self._forget(at)
             gap = _SEPARATOR.match(self._text, at)
             between = gap[0] if gap else ""
             at += len(between)
@@ -146,6 +151,15 @@ class Walker:
             if following is None:
                 return self._unfinished(at)
             at = following
+
+    def _forget(self, at: int) -> int:
+        """Drop the text before a place now and then: each error of the JSON decoder counts all lines before it."""
+        if at < max(_FORGET_CHARACTERS, len(self._text) // 16):
+            return at
+        self._base = self._offset(at)
+        self._text = self._text[at:]
+        self._measured = (0, self._base)
+        return 0
 
     def _closed(self, at: int) -> int | None:
         """Return where the event array has ended, None when a bracket too many stands here and events go on after it."""
@@ -272,7 +286,7 @@ class Walker:
         """Turn a position in the text into a byte offset of the trace; it is asked for in rising order."""
         before, offset = self._measured
         if at < before:
-            before, offset = 0, self._piece.offset
+            before, offset = 0, self._base
         offset += len(self._text[before:at].encode("utf-8", "surrogateescape"))
         self._measured = (at, offset)
         return offset

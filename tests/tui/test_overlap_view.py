@@ -85,6 +85,28 @@ async def test_the_tables_and_what_enter_does_in_each(hazards: Path, settled: Se
             assert frame["name"].to_list() == answer.tables["kernels"]["name"].to_list(), name
 
 
+async def test_esc_leads_back_from_a_view_that_was_there_already(hazards: Path, settled: Settle) -> None:
+    app = app_on(hazards / CLEAN)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        await pilot.press("2")
+        await settled(pilot)
+        rows = app.screen.query_one(FrameTable).rows
+        await pilot.press("enter")  # the launches, left open behind the other view
+        await settled(pilot)
+        await pilot.press("4", "enter")
+        assert "/ family = " in await settled(pilot)
+        assert isinstance(app.screen, KernelsScreen)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert app.current_mode == "overlap"
+        await pilot.press("2")
+        await settled(pilot)
+        assert isinstance(app.screen, KernelsScreen)
+        assert app.screen.where is None
+        assert app.screen.query_one(FrameTable).rows == rows
+
+
 async def test_zoom_and_pan(hazards: Path, settled: Settle) -> None:
     app = app_on(hazards / CLEAN)
     async with app.run_test(size=(100, 30)) as pilot:

@@ -279,6 +279,11 @@ class ViewScreen(Screen[None]):
         self._last_filter = text or self._last_filter
         self.ask()
 
+    def filter_from_elsewhere(self, text: str) -> None:
+        """Ask with a filter that was not typed here, and show it in the filter line."""
+        self.query_one(FilterBar).reveal(text)
+        self.filter_by(text)
+
     # Actions
 
     def action_filter(self) -> None:
@@ -300,9 +305,12 @@ class ViewScreen(Screen[None]):
         self.ask()
 
     def action_back(self) -> None:
-        """Go one step back: clear the filter, leave a drill-down, go to the first view."""
+        """Go one step back: leave a drill-down with its filter, clear the filter, go to the first view."""
+        left = self.kinetop.leave_drill_down()
         if self.where:
             self.query_one(FilterBar).action_clear()
+        elif left:
+            return
         elif len(self.app.screen_stack) > 1:
             self.app.pop_screen()
         elif self.kinetop.views:

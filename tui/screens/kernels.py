@@ -75,7 +75,9 @@ class KernelsScreen(ViewScreen):
         """Fill the table."""
         table = answer.question.tables[0]
         self._answer_work = answer.work
-        self.query_one(KernelTable).show(answer.main, table.columns, sort=table.sort)
+        shown = self.query_one(KernelTable)
+        shown.empty = "no kernel matches; c counts copies and memsets too" if self.copies == "no" else "no kernel or copy matches"
+        shown.show(answer.main, table.columns, sort=table.sort)
         self.say_rows(answer)
         if self.group_by != "name":
             self.status = f"by {self.group_by}   {self.status}"

@@ -99,7 +99,8 @@ def _head(device: Device, width: int) -> Content:
     )
     text = Content(" ").append(Content.styled(device.title, "bold"))
     room = width - text.cell_length - cell_len(right) - 3
-    text = text.append(clean(f"  {device.name}   window {duration(device.window_us)}", max(0, room)))
+    window = f"   window {duration(device.window_us)}"
+    text = text.append(clean(f"  {clean(device.name, max(1, room - len(window) - 2))}{window}", max(0, room)))
     gap = max(1, width - 1 - text.cell_length - cell_len(right))
     return text.append(" " * gap).append(Content.styled(right, "$text-success" if device.trusted else "bold $text-warning"))
 

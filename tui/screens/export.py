@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ..files import expanded
-from ..format import cell, clean
+from ..format import cell, clean, plural
 from ..output import write_frame
 from ..widgets.path_field import PathField
 
@@ -151,7 +151,7 @@ class ExportScreen(ModalScreen[Path | None]):
 
     def _extent(self) -> str:
         frame = self.tables[self.chosen]
-        return f"{cell(frame.height, 'count')} rows, {frame.width} columns"
+        return f"{plural(frame.height, 'row')}, {plural(frame.width, 'column')}"
 
     def _show_what(self) -> None:
         more = f"   ↑ ↓ other tables ({len(self.tables)})" if len(self.tables) > 1 else ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import typer
 
 from ..talk import say
@@ -26,7 +28,10 @@ def list_(*, kind: shared.Kind = None, json: shared.Json = False, output: shared
     from ..output import dumped, frame_bytes
 
     entries = [
-        {key: value if isinstance(value, int | float) else str(value) for key, value in entry.items()}
+        {
+            **{key: value if isinstance(value, int) else str(value) for key, value in entry.items()},
+            "used": datetime.fromtimestamp(entry["used"]).astimezone().isoformat(" ", "seconds"),
+        }
         for entry in cache_entries()
     ]
     if form == "json":

@@ -25,6 +25,10 @@ Out = Annotated[
 ]
 
 
+_NO_TRACE = {".csv", ".md", ".txt", ".gz", ".zst", ".zip"}
+"""Suffixes that nobody gives to a folder."""
+
+
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command("convert")(convert)
@@ -42,6 +46,8 @@ def convert(
     """Convert traces to Parquet files that Polars, pandas and DuckDB read as they are."""
     if output.suffix.lower() in {".parquet", ".json"}:
         shared.check_output(output, paths)
+    elif output.suffix.lower() in _NO_TRACE and not output.is_dir():
+        raise typer.BadParameter(f"a trace is written as .parquet or .json, or into a folder; {output.name} is none of them")
     started_s = time.monotonic()
     keep = None if where is None else _condition(where)
     from kinetop.traces.convert import convert as write

@@ -96,12 +96,18 @@ def chosen_format(kind: str | None, as_json: bool, out: Path | None, inputs: Seq
 
 
 def check_output(out: Path | None, inputs: Sequence[Path]) -> None:
-    """Refuse an output that is a folder or one of the inputs.
+    """Refuse an output that is a folder, one of the inputs, or in a folder that takes no files.
 
     Raises:
         BadParameter: it is.
     """
-    if out is None or not out.exists():
+    if out is None:
+        return
+    if not out.exists():
+        if not out.parent.is_dir():
+            raise typer.BadParameter(f"{out} cannot be written: there is no folder {out.parent}")
+        if not os.access(out.parent, os.W_OK):
+            raise typer.BadParameter(f"{out} cannot be written: the folder {out.parent} is read-only")
         return
     if any(path.exists() and out.samefile(path) for path in inputs):
         raise typer.BadParameter(f"{out} is the trace itself; write to another file")

@@ -118,7 +118,9 @@ def guessed(frame: pl.DataFrame) -> list[Column]:
             return "ratio"
         return "id" if kind.is_integer() else "text"
 
-    return [Column(name, unit(name, kind), "") for name, kind in frame.schema.items()]
+    # Without a unit the header is the name as the query gives it, underscores and all.
+    units = {name: unit(name, kind) for name, kind in frame.schema.items()}
+    return [Column(name, found, "", label="" if name.endswith(f"_{found}") else name) for name, found in units.items()]
 
 
 def _table(

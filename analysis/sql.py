@@ -147,6 +147,8 @@ def _refusal(error: Exception) -> FilterError:
     sentence = " ".join(line.strip() for line in said.splitlines() if line.strip())
     if "file system operations are disabled" in sentence or "cannot access" in sentence.casefold():
         sentence = "the SQL may not read or write files"
+    if missing := re.search(r"Table with name (\S+) does not exist", sentence):
+        sentence = f"there is no table {missing[1]}; there are {', '.join(sorted(tables()))}"
     lines = drawing.splitlines()
     if len(lines) < 2 or "^" not in lines[1] or not lines[0].startswith("1: "):
         return FilterError(sentence)

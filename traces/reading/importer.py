@@ -161,7 +161,7 @@ def _import(
 
 def _said(message: dict[str, Any], place: _Place) -> str:
     if message["error"] != "disk":
-        return str(message["message"])
+        return str(message["message"]).replace(str(place.folder / "stdin"), "standard input")
     where = "set KINETOP_CACHE_DIR to a folder with more room" if place.kept else "set TMPDIR to a folder with more room"
     return f"{message['message']} while importing; {where}."
 

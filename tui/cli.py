@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs; `kinetop --help` reads only the
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -141,7 +142,14 @@ def _add_written_commands() -> None:
 _add_written_commands()
 
 
+def _end(number: int, _frame: Any) -> None:
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; ended from outside (`kill`, a closed terminal), it leaves nothing half-made behind."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one, and that holds on
+            signal.signal(number, _end)
     lazy.defer()
     app(prog_name="kinetop")

@@ -71,6 +71,23 @@ def test_ctrl_c_ends_with_130_and_one_line() -> None:
     assert (process.returncode, out, said) == (130, "", "kinetop: cancelled\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_from_outside_it_takes_its_temporary_files_away(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kinetop", "summary", "-"]
+    whole = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(tmp_path), "KINETOP_CACHE_DIR": str(tmp_path / "cache")}
+    with subprocess.Popen(command, env=whole, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"[" * (1 << 20))
+        process.stdin.flush()
+        limit_s = time.monotonic() + 60
+        while not list(tmp_path.glob("kinetop-*/stdin")) and time.monotonic() < limit_s:
+            time.sleep(0.05)
+        assert list(tmp_path.glob("kinetop-*/stdin"))
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+    assert list(tmp_path.glob("kinetop-*")) == []
+
+
 @pytest.mark.parametrize(
     ("typed", "goes_on"),
     [

@@ -40,10 +40,10 @@ def importing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 async def until(pilot: Pilot[int], true: Callable[[], bool]) -> None:
-    """Wait until something holds, at most ten seconds."""
+    """Wait until something holds; a minute means it never will."""
     began_s = time.monotonic()
     while not true():
-        assert time.monotonic() - began_s < 10
+        assert time.monotonic() - began_s < 60
         await pilot.pause(0.02)
 
 

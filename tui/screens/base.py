@@ -44,7 +44,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from ..clipboard import copy
 from ..format import clean
@@ -75,7 +75,10 @@ class ViewScreen(Screen[None]):
     NAME: ClassVar[str] = ""
     HELP: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "filter", "filter", id="view.filter", key_display="/", tooltip="Filter the rows as you type"),
+        # At once, before the table in focus hands it up: what is typed right after belongs to the filter.
+        Binding(
+            "slash", "filter", "filter", id="view.filter", key_display="/", tooltip="Filter the rows as you type", priority=True
+        ),
         Binding("n", "next_hit(1)", "next hit", id="view.next", show=False, tooltip="Next row that the last filter matches"),
         Binding("N", "next_hit(-1)", "previous hit", id="view.previous", show=False, tooltip="Previous row that it matches"),
         Binding("e", "export", "export", id="view.export", tooltip="Write what is shown to a file"),
@@ -283,6 +286,10 @@ class ViewScreen(Screen[None]):
         """Ask with a filter that was not typed here, and show it in the filter line."""
         self.query_one(FilterBar).reveal(text)
         self.filter_by(text)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Let a text field have its own slash."""
+        return not (action == "filter" and isinstance(self.focused, Input)) and super().check_action(action, parameters)
 
     # Actions
 

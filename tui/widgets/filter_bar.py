@@ -94,6 +94,8 @@ class FilterBar(Horizontal):
     def _close(self) -> None:
         self._send()
         self.display = bool(self._sent)
+        if self.query_one(Input).has_focus:
+            self.screen.set_focus(None)  # at once, for the same reason; `Closed` then gives it to the body
         self.post_message(self.Closed())
 
     def _send(self) -> None:

@@ -141,6 +141,44 @@ def test_each_name_of_a_member(key, read, cut_small):
     same(read(text.encode()), text)
 
 
+def test_nulls_stay_on_the_fast_path(read, cut_small, monkeypatch):
+    """A null in some events, of members with a column and without, must neither be lost nor cost the slow path."""
+    walked = []
+    monkeypatch.setattr(pipeline.Walker, "walk", _noted(pipeline.Walker.walk, walked))
+    events = [
+        {
+            "ph": "X",
+            "name": f"f{i}",
+            "ts": i,
+            "dur": 1,
+            "args": {"Python parent id": i or None, "odd": None if i % 2 else i, "stream": 7},
+        }
+        for i in range(200)
+    ]
+    text = json.dumps(events, indent=1)
+    cut_small(1 << 12, 1 << 11)
+    same(read(text.encode()), text)
+    assert sum(walked) <= 1 << 12, "all but the first slices and the last piece go the fast path"
+
+
+@pytest.mark.parametrize(
+    "args", [{"a": {"b": None}, "b": None}, {"x~null": 1, "x": None}, {"stream": None}, {"bytes": None, "Bytes": None}]
+)
+def test_nulls_in_odd_places(args, read, cut_small):
+    events = [{"ph": "X", "name": "k", "cat": None if i == 3 else "kernel", "ts": i, "dur": 1, "args": args} for i in range(30)]
+    text = json.dumps(events)
+    cut_small(1 << 9, 1 << 8)
+    same(read(text.encode()), text)
+
+
+def _noted(walk, walked):
+    def noting(self, piece):
+        walked.append(len(piece.data))
+        return walk(self, piece)
+
+    return noting
+
+
 def test_names_that_differ_in_case_only(read, cut_small):
     text = (
         '[{"ph": "X", "ts": 1, "args": {"bytes": 1, "Bytes": 2, "BYTES": 3, "bYtes": "4", "stream": 1, "Stream": 2, "x": 1}},'

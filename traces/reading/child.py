@@ -7,6 +7,7 @@ end it at any moment, and gets its memory back. It ends by itself when nobody re
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -16,15 +17,21 @@ from typing import Any
 
 PROGRESS_S = 0.1
 """Least time between two lines of progress."""
+BEAT_S = 0.25
+"""Most time between two lines."""
+
+
+_saying = threading.Lock()
 
 
 class _Progress:
-    """Sums the progress of several files and says it now and then."""
+    """Sums the progress of several files and says it now and then, also while nothing moves: the parent cancels between lines."""
 
     def __init__(self, total_bytes: int) -> None:
         self._total_bytes = total_bytes
         self._files: dict[str, tuple[int, int]] = {}
         self._said = 0.0
+        self._name = ""
         self._lock = threading.Lock()
 
     def note(self, name: str, done_bytes: int, events: int) -> None:
@@ -34,14 +41,30 @@ class _Progress:
             if now - self._said < PROGRESS_S:
                 return
             self._said = now
-            done, rows = (sum(column) for column in zip(*self._files.values(), strict=True))
-            say({"bytes": done, "total_bytes": self._total_bytes, "events": rows, "file": name})
+            self._name = name
+            say(self._state())
+
+    def beat(self) -> None:
+        """Say where things stand, over and over, until nobody listens; for a thread of its own."""
+        while True:
+            time.sleep(BEAT_S)
+            with self._lock:
+                state = self._state()
+            try:
+                say(state)
+            except OSError:
+                return  # the thread that imports meets it too, and cleans up
+
+    def _state(self) -> dict[str, Any]:
+        done, rows = map(sum, zip(*self._files.values(), strict=True)) if self._files else (0, 0)
+        return {"bytes": done, "total_bytes": self._total_bytes, "events": rows, "file": self._name}
 
 
 def say(message: dict[str, Any]) -> None:
     """Write one line to the parent; end when it is gone."""
-    sys.stdout.write(json.dumps(message) + "\n")
-    sys.stdout.flush()
+    with _saying:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
 
 
 def _one(request: dict[str, Any], jobs: int, progress: _Progress) -> dict[str, Any]:
@@ -69,12 +92,13 @@ def _one(request: dict[str, Any], jobs: int, progress: _Progress) -> dict[str, A
 
 def main() -> int:
     """Import what the arguments ask for."""
-    import pyarrow as pa
-
     order = json.loads(sys.argv[1])
     jobs, requests = order["jobs"], order["requests"]
-    pa.set_cpu_count(1)  # the slices are what runs side by side
     progress = _Progress(sum(Path(request["path"]).stat().st_size for request in requests))
+    threading.Thread(target=progress.beat, daemon=True).start()
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)  # the slices are what runs side by side
     beside = min(jobs, len(requests))
     try:
         with ThreadPoolExecutor(beside) as pool:
@@ -82,7 +106,7 @@ def main() -> int:
                 say({"place": place, **result})
     except BrokenPipeError:
         # Nobody listens: what was written so far has already been taken away. Closing stdout again would complain.
-        sys.stdout = None
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - it stays for good
         return 1
     return 0
 

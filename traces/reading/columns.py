@@ -18,8 +18,10 @@ ARGS = {arg.key: arg for arg in schema.ARGS}
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
 EXACT = {"int": _INTEGER, "uint": _INTEGER, "float": r"^-?[0-9][0-9.eE+-]*$", "text": r'^"[^\\]*"$', "json": r"^[\[{]"}
 """JSON text that a column of a kind holds exactly."""
-NOT_JSON = r"(?i)(?:^|[\[:,])-?(?:nan|inf)"
-"""A number in JSON text that JSON does not know."""
+NULL_MARK = "~null"
+"""What is put behind the name of a member that is null, so that the reader tells it from an absent one."""
+NOT_JSON = rf"(?i)(?:^|[\[:,])-?(?:nan|inf)|{NULL_MARK}\""
+"""A number in JSON text that JSON does not know, or a null inside a nested value, which is not ours to rename."""
 
 _ARROW = {"int": pa.int64(), "uint": pa.uint64(), "float": pa.float64(), "text": pa.string(), "json": pa.string()}
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())

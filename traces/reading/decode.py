@@ -11,6 +11,7 @@ integer nanoseconds by reinterpreting DECIMAL(38,3) 0.1 (a multiplication in SQL
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import pyarrow as pa
 
-from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, SCHEMA
+from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NULL_MARK, SCHEMA
 from .mend import has_drive
 from .tally import NullsOnlyRefused, Refused, Tally
 
@@ -29,6 +30,8 @@ _OBJECT_BYTES = 1 << 20
 """Largest event at first; a slice with a larger one is tried again."""
 _TRIES = 5
 """Attempts at a slice: new members, then their kinds, each once for the decoder itself and once for what others met meanwhile."""
+
+_NULL = re.compile(rb'"([^"\\]{1,200})": ?null')
 
 _SQL_TYPE = {"int": "DOUBLE", "float": "DOUBLE", "uint": "DOUBLE", "text": "VARCHAR", "json": "JSON"}
 
@@ -78,7 +81,9 @@ class Decoder:
             try:
                 return self._table(data, asked)
             except NullsOnlyRefused:
-                raise
+                self._keys.allow_null(sorted({found[1].decode() for found in _NULL.finditer(data)}))
+                if self._keys.now == asked:
+                    raise
             except Refused as refused:
                 if "maximum_object_size" in str(refused) and self._object_bytes < len(data):
                     self._object_bytes = len(data) + 2
@@ -92,6 +97,9 @@ class Decoder:
         """Put the slice into the scratch file as a JSON array."""
         for old, new in asked.renames().items():
             data = data.replace(b'"%s":' % old.encode(), b'"%s":' % new.encode())
+        for key in asked.nullable:
+            named = b'"%s": true' % (key + NULL_MARK).encode()
+            data = data.replace(b'"%s": null' % key.encode(), named).replace(b'"%s":null' % key.encode(), named)
         # Written over in place: a file emptied first has its pages taken away and zeroed anew.
         parts = [memoryview(part) for part in (b"[", data, b"]")]
         done = 0
@@ -154,6 +162,7 @@ class Decoder:
         for key in [*asked.args, *asked.extra_args]:
             kind = _SQL_TYPE[ARGS[key].kind] if key in ARGS and key not in asked.loose else "JSON"
             members.append(f"{_quoted(renames.get(key, key))} {kind}")
+        members += [f"{_quoted(key + NULL_MARK)} JSON" for key in asked.nullable]
         if members:
             tops.append("args: 'STRUCT(" + ", ".join(members).replace("'", "''") + ")'")
         else:

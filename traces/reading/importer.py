@@ -25,7 +25,12 @@ from .inputs import Input, inputs
 MAX_JOBS = 16
 """More decoders than that wait for the one that reads; each takes about 150 MB."""
 
-_ERRORS: dict[str, type[TraceError]] = {"other": NotATraceError, "unreadable": UnreadableError, "disk": UnreadableError}
+
+class _DiskError(UnreadableError):
+    """The imported trace could not be written."""
+
+
+_ERRORS: dict[str, type[TraceError]] = {"other": NotATraceError, "unreadable": UnreadableError, "disk": _DiskError}
 
 
 def default_jobs() -> int:
@@ -55,12 +60,16 @@ class _Place:
     def choose(cls, *, cached: bool) -> _Place:
         if cached and cache.is_usable():
             return cls(True, cache.folder())
-        holder = _Scratch()
-        place = cls(False, holder.folder, holder)
-        if cached:
-            text = f"The cache folder {cache.folder()} cannot be written; nothing is kept for next time."
-            place.notices.append(Notice("no-cache", 1, text, level="info"))
+        place = cls(True, cache.folder())
+        place.leave(f"The cache folder {cache.folder()} cannot be written" if cached else "")
         return place
+
+    def leave(self, why: str) -> None:
+        """Go on without the cache, and say why where there is a reason to."""
+        self.holder = _Scratch()
+        self.kept, self.folder = False, self.holder.folder
+        if why:
+            self.notices.append(Notice("no-cache", 1, f"{why}; nothing is kept for next time.", level="info"))
 
     def out(self, item: Input, number: int) -> Path:
         return cache.entry(item.path, item.member) if self.kept else self.folder / f"{number}.parquet"
@@ -80,6 +89,12 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     named = {path.resolve() for path in paths}
     outs = {item: item.path if item.is_parquet else place.out(item, number) for number, item in enumerate(found)}
     failed = _import([item for item in found if not _is_kept(item, outs[item])], outs, jobs or default_jobs(), progress, place)
+    full = [item for item, error in failed.items() if isinstance(error, _DiskError)]
+    if place.kept and full:
+        place.leave(f"The cache folder {place.folder} is full or cannot be written")
+        outs |= {item: place.out(item, number) for number, item in enumerate(full)}
+        failed = {item: error for item, error in failed.items() if item not in full}
+        failed |= _import(full, outs, jobs or default_jobs(), progress, place)
     lost = [error for item, error in failed.items() if item.path.resolve() in named]
     if lost or len(failed) == len(found):
         raise (lost or list(failed.values()))[0]
@@ -101,9 +116,8 @@ def _spooled(path: Path, place: _Place) -> Path:
     """Standard input becomes a file: what kind it is shows only when it can be read again from its start."""
     if str(path) != "-":
         return path.expanduser()
-    if place.holder is None:
-        place.holder = _Scratch()
-        place.kept, place.folder = False, place.holder.folder
+    if place.kept:
+        place.leave("")
     out = place.folder / "stdin"
     with out.open("wb") as file:
         while block := sys.stdin.buffer.read(1 << 20):

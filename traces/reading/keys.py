@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .columns import ARGS, HEAD_ID, HEAD_TEXT, HEAD_TIME
+from .columns import ARGS, HEAD_ID, HEAD_TEXT, HEAD_TIME, NULL_MARK
 from .tally import Refused
 
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_EXTRA = 64
 """Unknown members that get a column while decoding; a trace with more names than that goes event by event."""
+MAX_NULLABLE = 8
+"""Members that may be null; each costs a pass over the bytes of every slice."""
 MAX_LENGTH = 200
 """Longest name that is asked for."""
 
@@ -35,6 +37,8 @@ class Asked:
     """Members of `args` that are not always of their column's kind ("7" for 7), or beyond 2^53: read as JSON text."""
     quoted_times: bool = False
     """Whether times are written as text, as some exporters do."""
+    nullable: tuple[str, ...] = ()
+    """Members of `args` that are null here and there: the reader does not tell that from absent, so that the null gets a name."""
 
     def renames(self) -> dict[str, str]:
         """Return new names for members that differ from an earlier one in case only: a DuckDB struct cannot hold both."""
@@ -69,7 +73,8 @@ class Keys:
             now = self.now
             new_args = [key for key in args if key not in now.args and key not in now.extra_args]
             new_head = [key for key in head if key not in _HEAD and key not in now.extra_head]
-            if any(len(key) > MAX_LENGTH or not key.isprintable() for key in (*new_args, *new_head)):
+            new_args = [key for key in new_args if key.removesuffix(NULL_MARK) not in now.nullable]
+            if any(len(key) > MAX_LENGTH or not key.isprintable() or key.endswith(NULL_MARK) for key in (*new_args, *new_head)):
                 raise Refused("a member with an odd name")
             known = tuple(key for key in new_args if key in ARGS)
             unknown = tuple(key for key in new_args if key not in ARGS)
@@ -79,6 +84,13 @@ class Keys:
             if len(made.extra_args) + len(made.extra_head) > MAX_EXTRA:
                 raise Refused("too many unknown members")
             self.now = made
+
+    def allow_null(self, keys: Iterable[str]) -> None:
+        """Note members that are null here and there."""
+        with self._lock:
+            new = [key for key in keys if key not in self.now.nullable]
+            if len(self.now.nullable) + len(new) <= MAX_NULLABLE and all(key.isprintable() for key in new):
+                self.now = replace(self.now, nullable=self.now.nullable + tuple(new))
 
     def loosen(self, keys: Iterable[str], *, quoted_times: bool) -> None:
         """Note members that are of mixed kinds, and that times are quoted."""

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, SCHEMA
+from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, NULL_MARK, SCHEMA
 from .rows import coerced, dumps, is_integer_text
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class Tally:
             self._left[key] = self._any(self._counted(self._members[key]))
         for key in self._asked.extra_head:
             self._extra[key] = self._any(self._column("h:" + key))
+        for key in self._asked.nullable:
+            self._null(key, self._counted(self._members[key + NULL_MARK]))
         made["args"] = self._args()
         made["extra"] = _joined(self._extra, self._read.num_rows)
         return made
@@ -212,13 +214,20 @@ class Tally:
         self._flags += flags
         return bool(fits)
 
+    def _null(self, key: str, column: pa.Array) -> None:
+        """Keep the nulls of a member in `args`: its column cannot tell them from absent ones."""
+        if column.null_count < len(column):
+            nulls = pl.select(pl.when(pl.Series(column).is_not_null()).then(pl.lit("null"))).to_series()
+            before = self._left.get(key)
+            self._left[key] = nulls if before is None else pl.select(pl.coalesce(before, nulls)).to_series()
+
     def _args(self) -> pa.Array:
         """The `args` column: what has no column as one object, `{}` where args was there but empty."""
         has_args = pc.is_valid(self._read.column("args"))
         self._values += pc.sum(has_args).as_py() or 0
         left = _joined(self._left, self._read.num_rows)
         filled = None
-        for key in [*self._asked.args, *self._asked.extra_args]:
+        for key in self._members:
             if self._members[key].null_count == self._read.num_rows:
                 continue
             valid = pc.is_valid(self._members[key])
@@ -229,7 +238,7 @@ class Tally:
 
 def _members(asked: Asked, args: pa.ChunkedArray) -> dict[str, pa.Array]:
     """Return the members of the struct by name."""
-    keys = (*asked.args, *asked.extra_args)
+    keys = (*asked.args, *asked.extra_args, *(key + NULL_MARK for key in asked.nullable))
     return dict(zip(keys, args.combine_chunks().flatten(), strict=True)) if keys else {}
 
 

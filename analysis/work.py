@@ -13,7 +13,7 @@ import polars as pl
 from kinetop.traces.errors import FilterError
 
 from . import intervals
-from .classify import classified
+from .classify import classified, rules
 from .filter import predicate
 from .steps import steps, with_step
 
@@ -97,9 +97,17 @@ def scoped(
     windows = _windows(activities, trace, window)
     if window not in (None, "gpu"):
         activities = _cut(activities, windows)
-    everything = classified(activities)
-    gpu = everything if where is None else _filtered(everything, trace, where)
-    return Work(trace, Scope(where, window, step, rank, device), gpu, windows, everything)
+    gpu = activities if where is None else _filtered(activities, trace, where)
+    return Work(trace, Scope(where, window, step, rank, device), gpu, windows, activities)
+
+
+def _classified(trace: TraceSet) -> pl.DataFrame:
+    """Return the set's activities, classified; kept with the set, since a filter asks again with every letter (0.1 s of 0.2)."""
+    now = rules()
+    kept: tuple[object, pl.DataFrame] | None = vars(trace).get("_classified")
+    if kept is None or kept[0] != now:
+        kept = vars(trace)["_classified"] = (now, classified(trace.activities))
+    return kept[1]
 
 
 def origin_ns(trace: TraceSet) -> int:
@@ -123,7 +131,7 @@ def _clock_offset(trace: TraceSet) -> pl.Expr:
 
 def _chosen(trace: TraceSet, rank: int | None, device: int | None) -> pl.DataFrame:
     """Keep one rank, one device, or all."""
-    activities = trace.activities
+    activities = _classified(trace)
     ranks = sorted({one.rank for one in trace.traces} | set(activities["rank"].unique()))
     if rank is not None:
         if rank not in ranks:

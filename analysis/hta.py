@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from kinetop.traces.extent import zero_ns
+from kinetop.traces.reading.header import base_ns
 
 from . import intervals
 from .question import Column
@@ -79,7 +79,7 @@ def temporal(work: Work, *, rounded: bool = True) -> pl.DataFrame:
 
 def _one(trace: Trace, *, rounded: bool) -> tuple[float | None, ...] | None:
     """Compute the row of one trace."""
-    rows = _in_microseconds(_kept(trace), zero_ns(trace), rounded=rounded)
+    rows = _in_microseconds(_kept(trace), base_ns(trace.header), rounded=rounded)
     if rows.is_empty():
         return None
     compute_rows, comm_rows = (

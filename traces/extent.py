@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from .pairs import LONGEST_NS
+from .reading.header import base_ns
 from .schema import GPU_KINDS
 
 if TYPE_CHECKING:
@@ -44,15 +45,8 @@ def extent(traces: TraceSet) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=kinds, orient="row")
 
 
-def zero_ns(trace: Trace) -> int:
-    """Return time zero of a trace's own timestamps (`baseTimeNanoseconds`)."""
-    base = trace.header.get("baseTimeNanoseconds", 0)
-    text = str(base).strip()
-    return int(text) if text.lstrip("-").isdigit() else 0
-
-
 def _part(part: int, trace: Trace) -> tuple[int, int | None, int | None, int | None, int]:
-    zero = zero_ns(trace)
+    zero = base_ns(trace.header)
     timed = trace.events.filter(pl.col("ph").is_in(["X", "B", "i", "I"]), pl.col("ts_ns").is_not_null())
     first, last, end = timed.select(pl.col("ts_ns").min(), pl.col("ts_ns").max().alias("last"), _end()).collect().row(0)
     if first is None:

@@ -1,0 +1,1 @@
+"""Recording while it happens: the worker process, what it says, and sessions kept as Parquet traces."""

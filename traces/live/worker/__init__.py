@@ -1,0 +1,1 @@
+"""What runs beside torch: only the standard library, torch (late) and each other; see docs/worker.md."""

@@ -8,7 +8,7 @@ default:
 setup:
     python3.11 -m venv .venv
     .venv/bin/pip install -q -U pip
-    .venv/bin/pip install -q -e . --group dev
+    .venv/bin/pip install -q -e . --group dev -c constraints-ci.txt
 
 # open a trace: just run PATH
 run *args:

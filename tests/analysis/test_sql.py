@@ -16,17 +16,6 @@ if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache for the file: each trace is imported once, as a user's second command would find it."""
-    monkeypatch.setenv("KINETOP_CACHE_DIR", str(kept))
-
-
 @pytest.fixture
 def trace(hazards: Path) -> TraceSet:
     return kinetop.open(hazards / "01_baseline_clean.json")

@@ -36,17 +36,6 @@ def run(*arguments: object, code: int = 0) -> Result:
     return found
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache for the file: each trace is imported once, as a user's second command would find it."""
-    monkeypatch.setenv("KINETOP_CACHE_DIR", str(kept))
-
-
 @pytest.fixture
 def clean(hazards: Path) -> Path:
     return hazards / "01_baseline_clean.json"

@@ -42,17 +42,6 @@ ROW = {
 ROW |= {"next_stream": 7, **dict.fromkeys(TEXTS, HOSTILE)}
 
 
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests of this file share: each trace is imported once."""
-    return tmp_path_factory.mktemp("imported")
-
-
-@pytest.fixture(autouse=True)
-def shared_cache(imported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KINETOP_CACHE_DIR", str(imported))
-
-
 def app_on(path: Path, **options: Any) -> KinetopApp:
     return KinetopApp([path], Options(view="idle", **options))
 

@@ -24,17 +24,6 @@ SIZES = pytest.mark.parametrize("size", [(80, 24), (140, 40)])
 CLEAN = "01_baseline_clean.json"
 
 
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that the tests of this file share: each trace is imported once."""
-    return tmp_path_factory.mktemp("imported")
-
-
-@pytest.fixture(autouse=True)
-def shared_cache(imported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KINETOP_CACHE_DIR", str(imported))
-
-
 def app_on(path: Path, **options: Any) -> KinetopApp:
     return KinetopApp([path], Options(view="overlap", **options))
 

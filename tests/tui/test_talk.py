@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("kept")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache for the file: each trace is imported once, as a user's second command would find it."""
-    monkeypatch.setenv("KINETOP_CACHE_DIR", str(kept))
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

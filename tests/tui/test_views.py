@@ -105,6 +105,16 @@ async def test_enter_goes_from_a_kernel_to_its_launches_and_back(hazards: Path, 
         assert app.current_mode == "overview"
 
 
+async def test_a_filter_from_elsewhere_that_names_a_copy_shows_it(hazards: Path, settled: Settle) -> None:
+    app = app_on(hazards / CLEAN)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        for where, names in (("memcpy", ["Memcpy HtoD (Pinned -> Device)"]), ("gemm", ["gemm_kernel"])):
+            app.open_view("kernels", where=where)
+            await settled(pilot)
+            assert app.screen.query_one(FrameTable).ordered["name"].to_list() == names  # type: ignore[index]
+
+
 async def test_group_by_and_copies(hazards: Path, settled: Settle) -> None:
     app = app_on(hazards / CLEAN, "kernels")
     async with app.run_test(size=(100, 30)) as pilot:

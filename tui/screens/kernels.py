@@ -59,6 +59,8 @@ class KernelsScreen(ViewScreen):
         super().__init__(where=where)
         self.group_by = "name"
         self.copies = "no"
+        self._from_elsewhere = where is not None
+        """Whether the filter was not typed here: it may name a copy."""
         self._answer_work: Work | None = None
         self._rest: Timer | None = None
 
@@ -73,6 +75,9 @@ class KernelsScreen(ViewScreen):
 
     def show(self, answer: Result) -> None:
         """Fill the table."""
+        if self._from_elsewhere and answer.main.is_empty() and self.copies == "no" and answer.work.gpu.height:
+            self.action_copies()
+            return
         table = answer.question.tables[0]
         self._answer_work = answer.work
         shown = self.query_one(KernelTable)
@@ -81,6 +86,11 @@ class KernelsScreen(ViewScreen):
         self.say_rows(answer)
         if self.group_by != "name":
             self.status = f"by {self.group_by}   {self.status}"
+
+    def filter_from_elsewhere(self, text: str) -> None:
+        """Filter as another view asks; where only copies match, they are counted too."""
+        self._from_elsewhere = True
+        super().filter_from_elsewhere(text)
 
     def drill(self, row: dict[str, Any]) -> None:
         """List the launches behind a row."""

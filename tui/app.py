@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from kinetop.traces.errors import CancelledError
 
 from .keys import Commands
 from .messages import ImportEnded, ImportProgress
+from .options import Options
 from .render.plain import PlainText
 from .scope import Scope
 from .theme import THEMES, class_colours, colourless, default_theme
@@ -37,24 +38,6 @@ TWINS = frozenset({"summary"})
 PROGRESS_S = 0.1
 BETWEEN = "between"
 """An empty mode, shown for the moment in which the screen of a mode is replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to open traces and how to show them."""
-
-    where: str | None = None
-    rank: int | None = None
-    device: int | None = None
-    step: str | None = None
-    window: str | None = None
-    jobs: int | None = None
-    cache: bool = True
-    ascii: bool = False
-    theme: str | None = None
-    mouse: bool = True
-    view: str = "overview"
-    """View to begin with."""
 
 
 class KinetopApp(App[int]):

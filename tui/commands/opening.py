@@ -42,7 +42,8 @@ def open_(
 ) -> None:
     """Open traces in the terminal app; print the summary where stdout is no terminal."""
     if sys.stdout.isatty() and sys.stdin.isatty():
-        from ..app import Options, run
+        from ..app import run
+        from ..options import Options
 
         options = Options(
             where=where, rank=rank, device=device, step=step, window=window, jobs=jobs, cache=not no_cache,

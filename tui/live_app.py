@@ -1,0 +1,67 @@
+"""`kinetop live` and `kinetop replay` in the terminal: the app of the trace views, with the live screen in front."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding, BindingType
+
+from .app import KinetopApp
+from .live_feed import Feed
+
+if TYPE_CHECKING:
+    from .live_feed import FeedOptions
+    from .options import Options
+
+LIVE = "live"
+"""Mode of the live screen."""
+
+
+class LiveApp(KinetopApp):
+    """The live screen; what it captures opens in the trace views, and `o` leads back from there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "home", "back to live", id="app.home", show=False)]
+
+    def __init__(self, feed: FeedOptions, options: Options | None = None) -> None:
+        super().__init__((), options)
+        self.feed = Feed(feed)
+
+    def go_home(self) -> None:
+        """Go to the live screen."""
+        from .screens.live import LiveScreen
+
+        if LIVE in self._made:
+            self.switch_mode(LIVE)
+        else:
+            self._start_mode(LIVE, partial(LiveScreen, self.feed))
+
+    def leave_drill_down(self) -> bool:
+        """Go one step back as in the trace views; from the first of them that is the live screen."""
+        if super().leave_drill_down():
+            return True
+        first = self.views[:1] == [self.current_mode] and len(self.screen_stack) == 1
+        if first and not getattr(self.screen, "where", None):
+            self.go_home()
+            return True
+        return False
+
+    def watch(self) -> int:
+        """Run until the user quits and return the exit code; the worker has ended then, however the app did."""
+        try:
+            return self.run(mouse=self.settings.mouse) or self.return_code or 0
+        finally:
+            self.feed.close()
+
+
+def run_live(feed: FeedOptions, *, options: Options | None = None) -> int:
+    """Show the live screen until the user quits; no process is left then.
+
+    Args:
+        feed: the worker or the session to watch.
+        options: how to show it (ascii, theme, mouse) and how to open captured traces.
+
+    Returns:
+        The exit code.
+    """
+    return LiveApp(feed, options).watch()

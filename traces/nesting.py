@@ -31,16 +31,7 @@ def innermost(moments: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
     times = moments["at_ns"].drop_nulls().sort()
     # Most ranges contain no moment at all; those that may are few enough to sort.
     first, last = (times.search_sorted(ranges[name], side="left") for name in ("start_ns", "end_ns"))
-    spans = (
-        ranges.lazy()
-        .with_row_index("row")
-        .filter(first < last)
-        .join(lanes.lazy(), on=THREAD, nulls_equal=True)
-        .sort("lane", "start_ns", "end_ns", "row", descending=[False, False, True, False])
-        .select("lane", "row", "start_ns", "end_ns")
-        .with_row_index("at")
-        .collect()
-    )
+    spans = _sorted(ranges, lanes, first < last)
     points = moments.with_row_index("moment").join(lanes, on=THREAD, how="left", nulls_equal=True, maintain_order="left")
     found = points.select("moment", "lane", "at_ns").sort("at_ns").join_asof(
         spans.select("lane", "at", "start_ns").sort("start_ns", "at"),
@@ -48,6 +39,33 @@ def innermost(moments: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
     )  # fmt: skip
     found = _climb(found.select("moment", "at", time="at_ns"), spans.with_columns(outer=_outer(spans)))
     return spans["row"].gather(found.sort("moment")["at"])
+
+
+def laid_out(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Return ranges in order of thread and start, the outer one first, each with the range it lies in.
+
+    Args:
+        ranges: part, process, thread, start_ns, end_ns.
+
+    Returns:
+        lane (u32, the thread), row (u32, of `ranges`), start_ns, end_ns, at (u32, row of this frame) and outer (u32?, the `at`
+        of the range that began last among those that contain the start).
+    """
+    spans = _sorted(ranges, ranges.select(THREAD).unique().with_row_index("lane"), pl.lit(value=True))
+    return spans.with_columns(outer=_outer(spans))
+
+
+def _sorted(ranges: pl.DataFrame, lanes: pl.DataFrame, kept: pl.Series | pl.Expr) -> pl.DataFrame:
+    return (
+        ranges.lazy()
+        .with_row_index("row")
+        .filter(kept)
+        .join(lanes.lazy(), on=THREAD, nulls_equal=True)
+        .sort("lane", "start_ns", "end_ns", "row", descending=[False, False, True, False])
+        .select("lane", "row", "start_ns", "end_ns")
+        .with_row_index("at")
+        .collect()
+    )
 
 
 def _outer(spans: pl.DataFrame) -> pl.Series:

@@ -116,6 +116,13 @@ class TraceSet:
         return launches(self)
 
     @cached_property
+    def calls(self) -> pl.DataFrame:
+        """Host ranges as call trees: see `kinetop.traces.calls.calls`."""
+        from .calls import calls
+
+        return calls(self)
+
+    @cached_property
     def warnings(self) -> tuple[Notice, ...]:
         """Everything there is to say about the set: import, set, activities, launches."""
         from .links import launch_notices

@@ -6,6 +6,8 @@
   + IncompatibleError      traces that cannot be put together or compared
   + FilterError            a filter or SQL text that cannot be understood; says where
   + CancelledError         the user stopped it; nothing is left behind
+  + WorkerError            the process that measures cannot be started, or was lost for good
+    - TorchMissingError    there is no torch for it; says what to install
 """
 
 from __future__ import annotations
@@ -42,3 +44,11 @@ class FilterError(TraceError):
 
 class CancelledError(TraceError):
     """The work was cancelled by its user."""
+
+
+class WorkerError(TraceError):
+    """The process that measures cannot be started, or was lost for good."""
+
+
+class TorchMissingError(WorkerError):
+    """No interpreter with torch was found."""

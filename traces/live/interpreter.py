@@ -1,0 +1,58 @@
+"""Which Python measures: the user's active environment, else our own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import TorchMissingError
+
+_LOOK = """
+import sys
+from importlib.util import find_spec
+found = find_spec("torch")
+sys.exit(0 if sys.version_info >= (3, 10) and found and found.origin else 9)
+"""
+_LOOK_S = 20.0
+
+
+def candidates() -> list[str]:
+    """Return the interpreters to try: of the active virtual environment, of the active conda environment, our own."""
+    homes = [os.environ[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if os.environ.get(name)]
+    paths = [Path(home) / "bin" / "python" for home in homes]
+    found = [str(path) for path in paths if os.access(path, os.X_OK)]
+    return list(dict.fromkeys([*found, sys.executable]))
+
+
+def find() -> str:
+    """Return the first interpreter that has torch.
+
+    Raises:
+        TorchMissingError: none has; says what to install.
+    """
+    tried = candidates()
+    for python in tried:
+        if has_torch(python):
+            return python
+    raise TorchMissingError(missing(", ".join(tried)))
+
+
+def has_torch(python: str) -> bool:
+    """Say whether an interpreter is recent enough and has torch, which is not imported."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _LOOK], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_LOOK_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def missing(where: str) -> str:
+    """Return what a person can do when there is no torch in a place."""
+    return (
+        f"there is no torch in {where}: install it there (`pip install torch`, or `pip install 'kinetop[live]'`), "
+        "or name an interpreter that has it with --python"
+    )

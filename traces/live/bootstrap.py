@@ -23,7 +23,7 @@ BOOTSTRAP = (
 ).format(q='"')
 """Runs in the worker; no apostrophe, backslash, `!` or newline, so that any remote shell takes it between apostrophes.
 
-Descriptor 1 is led to 2 and 0 to nothing before anything is imported: no print and no input() of other code touches frames and commands.
+Descriptor 1 is led to 2 and 0 to nothing before anything is imported: no print or input() of other code touches the stream.
 """
 _SSH = (
     *("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15"),

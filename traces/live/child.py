@@ -43,7 +43,14 @@ class Child:
         """
         pipe = subprocess.PIPE
         process = await asyncio.to_thread(
-            subprocess.Popen, command, env=dict(environment), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+            subprocess.Popen,
+            command,
+            env=dict(environment),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            bufsize=0,
+            start_new_session=True,
         )
         child = cls(process)
         child.output = await child._reader(process.stdout)
@@ -112,7 +119,8 @@ class Child:
         if code is None:
             return ""
         if code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
+            hint = ", which the system does when memory runs out" if code == -signal.SIGKILL else ""
+            return f"it was ended by {signal.Signals(-code).name}{hint}"
         return f"it ended with exit code {code}"
 
     def _watch(self) -> None:

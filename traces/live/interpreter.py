@@ -43,7 +43,12 @@ def has_torch(python: str) -> bool:
     """Say whether an interpreter is recent enough and has torch, which is not imported."""
     try:
         done = subprocess.run(
-            [python, "-c", _LOOK], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_LOOK_S, check=False
+            [python, "-c", _LOOK],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_LOOK_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..errors import WorkerError
-from .link import Link, Start, Timeouts
+from .link import Link, Start
 from .recording import Recording
+from .vitals import Timeouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ def measure(
     windows: int = 1,
     trace_dir: Path | None = None,
     progress: Callable[[Frame], None] | None = None,
-    timeouts: Timeouts = Timeouts(),  # noqa: B008: frozen
+    timeouts: Timeouts = Timeouts(),  # noqa: B008
 ) -> Recording:
     """Measure variants on cases in one worker, and return all that it said.
 

@@ -14,33 +14,31 @@ class Orders:
     """The commands that still hold."""
 
     def __init__(self, hello: dict[str, Any]) -> None:
-        self._hello = hello
-        self._waiting: list[dict[str, Any]] = []
-        """Given before there was a worker; each once."""
+        self._hello = {"do": "hello", **hello}
         self._job: dict[str, Any] | None = None
         self._focus: dict[str, Any] | None = None
         self._paused = False
-        self._guilty: dict[str, set[str]] = {}
-        """Variants that ended a worker, by the case they were at: another case may be within their means."""
+        self._waiting: list[dict[str, Any]] = []
+        """Given while there was no worker; each holds once."""
+        self._guilty: dict[str, dict[str, str]] = {}
+        """Variants that ended a worker, and how, by the case they were at: another case may be within their means."""
 
     @property
     def case(self) -> dict[str, Any]:
         """Members of the case of the running job; empty when there is none."""
         return dict(self._job["case"]) if self._job else {}
 
-    def give(self, order: dict[str, Any], *, at_once: bool) -> list[str]:
-        """Remember a command.
+    def give(self, do: str, members: dict[str, Any], *, at_once: bool) -> str:
+        """Remember a command, and return the lines to send now.
 
         Args:
-            order: `do` and the members.
-            at_once: whether a worker takes it now; else one that comes later does.
-
-        Returns:
-            The lines to send now.
+            do: the command.
+            members: its members; a `case` may be a Case.
+            at_once: whether there is a worker that takes it now; else one that comes later does.
         """
-        do = order["do"]
-        if isinstance(order.get("case"), Case):
-            order["case"] = order["case"].to_dict()
+        order = {"do": do, **members}
+        if isinstance(case := members.get("case"), Case):
+            order["case"] = case.to_dict()
         if do in JOBS:
             self._job, self._focus = order, None
         elif do == "focus":
@@ -49,27 +47,21 @@ class Orders:
             self._paused = do == "pause"
         elif not at_once:
             self._waiting.append(order)
-        return [self._line(order)] if at_once else []
+        return self._line(order) if at_once else ""
 
-    def hello(self) -> str:
+    def first(self) -> str:
         """Return the line that a new worker gets first."""
         return self._line(self._hello)
 
-    def again(self) -> list[str]:
+    def again(self) -> str:
         """Return the lines that a new worker gets once it has answered."""
         held = [self._job, self._focus, {"do": "pause"} if self._paused else None, *self._waiting]
         self._waiting = []
-        return [self._line(order) for order in held if order]
+        return "".join(self._line(order) for order in held if order)
 
-    def blame(self, variant: str) -> None:
+    def blame(self, variant: str, why: str) -> None:
         """Leave a variant out of the case it was at."""
-        self._guilty.setdefault(_key(self.case), set()).add(variant)
-
-    def left_out(self) -> list[str]:
-        """Return the variants left out of the running job, for what they did to a worker before."""
-        asked = set(self._job["variants"]) if self._job else set()
-        guilty = sorted(self._guilty.get(_key(self.case), ()))
-        return [name for name in guilty if name in asked or any("*" in one for one in asked)]
+        self._guilty.setdefault(_key(self.case), {})[variant] = why
 
     def done(self) -> None:
         """Take note that a benchmark is over: a new worker need not do it again."""
@@ -77,8 +69,8 @@ class Orders:
             self._job = None
 
     def _line(self, order: dict[str, Any]) -> str:
-        said = {**order, "without": self.left_out()} if order["do"] in JOBS else order
-        return json.dumps(said, separators=(",", ":")) + "\n"
+        guilty = self._guilty.get(_key(order["case"]), {}) if order["do"] in JOBS else {}
+        return json.dumps({**order, "without": guilty} if guilty else order, separators=(",", ":")) + "\n"
 
 
 def _key(case: dict[str, Any]) -> str:

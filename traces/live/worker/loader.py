@@ -42,7 +42,7 @@ class Sources:
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the source in the new module."""
-        exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102: it is what an importer does
+        exec(self.get_code(module.__name__), module.__dict__)  # noqa: S102
 
     def get_code(self, name: str) -> CodeType:
         """Return the compiled source."""
@@ -82,7 +82,9 @@ def start(sent: dict[str, Any], commands: BinaryIO, frames: int) -> None:
         frames: file descriptor that takes the frames.
     """
     if sys.version_info < OLDEST:
-        sys.exit(f"the worker needs Python {OLDEST[0]}.{OLDEST[1]}; {sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}")
+        sys.exit(
+            f"the worker needs Python {OLDEST[0]}.{OLDEST[1]}; {sys.executable} is {sys.version_info[0]}.{sys.version_info[1]}"
+        )
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     install(sent["package"], sent["modules"])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from .members import MAX_TEXT, UnusableError, clean, integer, is_number, label, mapping, texts, time_ns, words, wrong
+from .names import Names, Window
 from .worker.case import Case
 
 if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import polars as pl
 
@@ -24,109 +23,18 @@ MAX_TRIALS = 256
 """Trials that a bounded recording keeps; the oldest go first."""
 MAX_WINDOW_ROWS = 1 << 18
 """Events of a window that a bounded recording takes; a worker's windows hold a few thousand."""
-MAX_NAMES = 1 << 18
-"""Names of events that are remembered for later windows."""
-MAX_TEXT = 4096
-"""Characters that are kept of a reason or a line of the log."""
-_WINDOW_COLUMNS = ("name", "kind", "start_ns", "dur_ns")
-_STEP = "kinetop.step|"
-_INT64 = range(-(2**63), 2**63)
-_UNUSED_NAME = re.compile(r"-?\d{1,20}")
-_NUMBERS = {
-    "prepared": ("compile_s", "first_call_us", "flops_useful", "flops_executed", "bytes_min", "peak_bytes"),
-    "telemetry": (
-        *("util_pct", "memory_util_pct", "memory_bytes", "memory_total_bytes", "power_w", "power_limit_w", "energy_mj", "sm_mhz"),
-        *("sm_max_mhz", "memory_mhz", "temperature_c", "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s"),
-        *("nvlink_tx_bytes_s", "load1", "rss_bytes", "mhz", "quota_cpus"),
-    ),
-}
-"""Members that are a number or null; anything else in them is left out."""
-_LISTS = {"prepared": ("expected",), "telemetry": ("cores_pct", "others")}
-"""Members that are a list."""
-
-
-class UnusableError(ValueError):
-    """A frame says something that cannot be; the message says what."""
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """One profiled window of a trial, as the profiler gave it."""
-
-    variant: str
-    case_text: str
-    number: int
-    steps: int
-    begin_ns: int
-    end_ns: int
-    dropped: int
-    """Launches of which no kernel was recorded."""
-    pid: int
-    kinds: tuple[str, ...]
-    """Categories, by the numbers in the column `kind`."""
-    columns: dict[str, array[Any]]
-    """One row an event; see the docs of the worker."""
-    names: dict[int, str]
-    """Names of its events, by the numbers in the column `name`."""
-    shapes: dict[str, str]
-    """Shapes of an operator's inputs, by row, where they were recorded."""
-    generation: int
-    """Which worker it came from, counted from 0: the numbers of a new worker begin anew."""
-
-
-class Names:
-    """The names of a worker's events, which it sends once: turns `window` frames into windows."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, str] = {}
-        self.generation = -1
-        """How many workers there were before this one."""
-
-    def restart(self) -> None:
-        """Forget the names: another worker has started."""
-        self._texts.clear()
-        self.generation += 1
-
-    def window(self, frame: Frame, case_text: str) -> Window:
-        """Return a frame's window.
-
-        Args:
-            frame: of the kind `window`; must come in the order sent.
-            case_text: what was measured.
-
-        Raises:
-            UnusableError: its columns are not those of a window.
-        """
-        header = frame.header
-        sent = {
-            int(key): text for key, text in _dict(header, "names").items() if _UNUSED_NAME.fullmatch(key) and type(text) is str
-        }
-        room = MAX_NAMES - len(self._texts)
-        lasting = {key: text for key, text in sent.items() if not text.startswith(_STEP)}  # a step's name is used once
-        self._texts.update(list(lasting.items())[: max(room, 0)])
-        columns = frame.columns
-        if missing := [name for name in _WINDOW_COLUMNS if name not in columns]:
-            raise UnusableError(f"a window without {', '.join(missing)}")
-        if len({len(values) for values in columns.values()}) > 1:
-            raise UnusableError("a window whose columns differ in length")
-        used = set(columns["name"])
-        names = {key: text for key in used if (text := sent.get(key) or self._texts.get(key)) is not None}
-        kinds = header.get("kinds")
-        return Window(
-            variant=_text(header, "variant"),
-            case_text=case_text,
-            number=_int(header, "window"),
-            steps=_int(header, "steps", 0),
-            begin_ns=_int(header, "begin_ns", 0),
-            end_ns=_int(header, "end_ns", 0),
-            dropped=max(_int(header, "dropped", 0), 0),
-            pid=_int(header, "pid", 0),
-            kinds=tuple(str(kind) for kind in kinds) if isinstance(kinds, list) else (),
-            columns=columns,
-            names=names,
-            shapes={key: text for key, text in _dict(header, "shapes").items() if type(text) is str},
-            generation=max(self.generation, 0),
-        )
+MAX_LINES = 1000
+"""Lines of the log, errors and the like that a bounded recording keeps."""
+_PREPARED_NUMBERS = ("compile_s", "first_call_us", "flops_useful", "flops_executed", "bytes_min", "peak_bytes")
+_TELEMETRY_NUMBERS = (
+    *("util_pct", "memory_util_pct", "memory_bytes", "memory_total_bytes", "power_w", "power_limit_w", "energy_mj", "sm_mhz"),
+    *("sm_max_mhz", "memory_mhz", "temperature_c", "pcie_rx_bytes_s", "pcie_tx_bytes_s", "nvlink_rx_bytes_s"),
+    *("nvlink_tx_bytes_s", "load1", "rss_bytes", "mhz", "quota_cpus"),
+)
+_ERROR_NUMBERS = ("max_abs", "mean_abs", "bound", "nan_rows")
+MARKS = frozenset({"throttled", "contended"})
+"""What can disturb a sample."""
+_SIZES = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "qk_dim", "v_dim")
 
 
 @dataclass(eq=False)
@@ -160,15 +68,25 @@ class Trial:
     updated_ns: int = 0
     """When something was last said about it (Unix time)."""
 
+    def extend(self, samples_ns: list[int], marks: frozenset[str], number: int, limit: int | None) -> None:
+        """Append the samples of a round, and keep the last `limit`."""
+        self.samples_ns += samples_ns
+        self.marks += [marks] * len(samples_ns)
+        self.rounds += [number] * len(samples_ns)
+        over = len(self.samples_ns) - limit if limit else 0
+        if over > 0:
+            del self.samples_ns[:over], self.marks[:over], self.rounds[:over]
+
     @property
     def backend(self) -> str:
         """What really ran, where it is known."""
-        return str(self.prepared.get("backend") or "")
+        return words(self.prepared.get("backend"))
 
     @property
     def compile_s(self) -> float | None:
         """Seconds that compiling took."""
-        return self.prepared.get("compile_s")
+        seconds: float | None = self.prepared.get("compile_s")
+        return seconds
 
 
 class Recording:
@@ -194,6 +112,7 @@ class Recording:
         if limit is not None and limit < 1:
             raise ValueError(f"limit is 1 or more, not {limit}")
         self.limit = limit
+        few = None if limit is None else MAX_LINES
         self.environment: dict[str, Any] = {}
         """What the worker runs on."""
         self.variants: dict[str, dict[str, Any]] = {}
@@ -201,16 +120,20 @@ class Recording:
         self.trials: dict[tuple[str, str], Trial] = {}
         """By variant and text of the case, in the order they were first heard of."""
         self.cases: list[Case] = []
-        """In the order they were first heard of; the last is the current one."""
+        """In the order they were first heard of."""
+        self.case: Case | None = None
+        """The case that was heard of last."""
         self.telemetry: deque[dict[str, Any]] = deque(maxlen=limit)
-        self.log: deque[str] = deque(maxlen=limit)
-        self.errors: deque[dict[str, Any]] = deque(maxlen=limit)
-        self.captured: deque[dict[str, Any]] = deque(maxlen=limit)
+        self.log: deque[str] = deque(maxlen=few)
+        self.errors: deque[dict[str, Any]] = deque(maxlen=few)
+        """`variant`, `message`, `type`, `detail`: texts, empty where not said; and `t_ns`."""
+        self.captured: deque[dict[str, Any]] = deque(maxlen=few)
+        """`variant` and `path` of deep windows."""
+        self.done: deque[str] = deque(maxlen=few)
         self.link: dict[str, Any] = {}
-        """The link's last word: `event`, `why`, `attempt`."""
+        """The link's last word: `event`, `why`, `variant`: texts; and `attempt`."""
         self.doing: dict[str, Any] = {}
-        """What the worker said it does: `what`, `variant`, `since_ns`."""
-        self.done: list[str] = []
+        """What the worker does: `what` and `variant` (texts), `since_ns`, `limit_s`."""
         self.dropped = 0
         """Kernels that the profiler lost, over all windows."""
         self.duty_pct = 0.0
@@ -227,13 +150,10 @@ class Recording:
     def add(self, frame: Frame) -> None:
         """Take in a frame."""
         self.frames += 1
-        header = frame.header
-        t_ns = header.get("t_ns")
-        if type(t_ns) is int and 0 < t_ns < 2**63:
+        if (t_ns := time_ns(frame.header)) is not None:
             self.began_ns, self.last_ns = self.began_ns or t_ns, t_ns
-        kind = frame.kind
-        take = _TAKE.get(kind)
         try:
+            take = _TAKE.get(frame.kind)
             if take is None:
                 raise UnusableError("a frame of an unknown kind")
             take(self, frame)
@@ -244,20 +164,14 @@ class Recording:
         """Return the samples: variant, case (text), round, ns, throttled, contended."""
         import polars as pl
 
-        trials = [trial for trial in self.trials.values() if trial.samples_ns]
-        kinds = {"variant": pl.String, "case": pl.String, "round": pl.Int64, "ns": pl.Int64}
-        made = [
-            pl.DataFrame(
-                {
-                    "round": trial.rounds,
-                    "ns": trial.samples_ns,
-                    "throttled": ["throttled" in marks for marks in trial.marks],
-                    "contended": ["contended" in marks for marks in trial.marks],
-                }
-            ).select(pl.lit(clean(trial.variant)).alias("variant"), pl.lit(clean(trial.case.text)).alias("case"), pl.all())
-            for trial in trials
-        ]
-        return pl.concat(made) if made else pl.DataFrame(schema={**kinds, "throttled": pl.Boolean, "contended": pl.Boolean})
+        kinds = {"round": pl.Int64, "ns": pl.Int64, "throttled": pl.Boolean, "contended": pl.Boolean}
+        made = [pl.DataFrame(schema={"variant": pl.String, "case": pl.String, **kinds})]
+        for trial in self.trials.values():
+            marked = [[mark in marks for marks in trial.marks] for mark in ("throttled", "contended")]
+            columns = pl.DataFrame([trial.rounds, trial.samples_ns, *marked], schema=kinds)
+            whose = {"variant": pl.lit(clean(trial.variant)), "case": pl.lit(clean(trial.case.text))}
+            made.append(columns.select(**whose, **{name: pl.col(name) for name in kinds}))
+        return pl.concat(made)
 
     def events(self, variant: str | None = None, case: str | None = None) -> pl.DataFrame:
         """Return the events of the windows kept.
@@ -280,132 +194,133 @@ class Recording:
 
     def trial(self, variant: str, case: Case | None = None) -> Trial | None:
         """Return the trial of a variant on a case (the current one when None), where there is one."""
-        wanted = case or (self.cases[-1] if self.cases else None)
+        wanted = case or self.case
         return self.trials.get((variant, wanted.text)) if wanted else None
 
     def _ignore(self, why: str, count: int = 1) -> None:
-        self.ignored[why if len(self.ignored) < 100 else "and more"] += count
+        self.ignored[why] += count
 
     def _case(self, header: Mapping[str, Any]) -> Case:
         """The case a frame is about, given with its members or, once it is known, by its text; else the current one."""
         said = header.get("case")
+        if said is None and self.case is not None:
+            return self.case
         if isinstance(said, dict):
             try:
-                return Case.from_dict(said)
+                case = Case.from_dict(said)
+                if all(type(getattr(case, size)) is int for size in _SIZES) and len(case.text) < MAX_TEXT:
+                    return case
             except (TypeError, ValueError) as error:
                 raise UnusableError("a case that cannot be") from error
-        known = self.cases[-1:] if said is None else [case for case in self.cases if case.text == said]
-        if not known:
-            raise UnusableError("a case that was not described")
-        return known[0]
+        for case in self.cases:
+            if case.text == said:
+                return case
+        raise UnusableError("a case that cannot be" if isinstance(said, dict) else "a case that was not described")
 
-    def _trial(self, frame: Frame) -> Trial:
-        header = frame.header
-        variant, case = _text(header, "variant"), self._case(header)
-        text = case.text
-        found = self.trials.get((variant, text))
+    def _trial(self, header: Mapping[str, Any]) -> Trial:
+        variant, case = label(header, "variant"), self._case(header)
+        key = (variant, case.text)
+        found = self.trials.get(key)
         if found is None:
-            found = self.trials[variant, text] = Trial(variant, case)
+            found = self.trials[key] = Trial(variant, case)
+            if case not in self.cases:
+                self.cases.append(case)
             self._make_room()
-        if not self.cases or self.cases[-1] != case:
-            self.cases = [*(other for other in self.cases if other != case), case]
+        self.case = case
         found.updated_ns = self.last_ns
         return found
 
     def _make_room(self) -> None:
-        if self.limit is None:
-            return
-        while len(self.trials) > MAX_TRIALS:
-            _, text = gone = next(iter(self.trials))
-            del self.trials[gone]
+        while self.limit is not None and len(self.trials) > MAX_TRIALS:
+            _, text = oldest = next(iter(self.trials))
+            del self.trials[oldest]
             if not any(case == text for _, case in self.trials):
                 self.cases = [case for case in self.cases if case.text != text]
 
     def _hello(self, frame: Frame) -> None:
         self._names.restart()
-        self.environment = _dict(frame.header, "environment")
+        self.environment = mapping(frame.header, "environment")
         listed = frame.header.get("variants")
-        named = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        self.variants = {one["name"]: one for one in named if type(one.get("name")) is str}
+        named = [_variant(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        self.variants = {one["name"]: one for one in named if one["name"]}
 
     def _beat(self, frame: Frame) -> None:
-        self.doing = _dict(frame.header, "doing")
+        doing = mapping(frame.header, "doing")
+        self.doing = {key: words(doing.get(key)) for key in ("what", "variant")} | _numbers(doing, "since_ns", "limit_s")
 
     def _state(self, frame: Frame) -> None:
-        trial = self._trial(frame)
-        trial.state, trial.why = _text(frame.header, "state"), _words(frame.header.get("why"))
+        state, trial = label(frame.header, "state"), self._trial(frame.header)
+        trial.state, trial.why = state, words(frame.header.get("why"))
 
     def _prepared(self, frame: Frame) -> None:
-        trial = self._trial(frame)
-        trial.prepared = self._checked("prepared", frame.header)
-        if not isinstance(trial.prepared.get("error"), (dict, type(None))):
-            del trial.prepared["error"]
+        trial = self._trial(frame.header)
+        made = self._checked(frame.header, _PREPARED_NUMBERS, ("expected",))
+        error = made.get("error")
+        if isinstance(error, dict):
+            made["error"] = {key: value for key, value in error.items() if key not in wrong(error, _ERROR_NUMBERS, ())}
+        elif error is not None:
+            self._ignore("a member of prepared that cannot be")
+            made["error"] = None
+        made["expected"] = texts(made.get("expected"))
+        trial.prepared = made
 
     def _samples(self, frame: Frame) -> None:
-        trial, header = self._trial(frame), frame.header
-        values = frame.columns.get("ns")
+        header, values = frame.header, frame.columns.get("ns")
         if values is None or values.typecode != "q":
             raise UnusableError("samples without ns")
-        number, said = _int(header, "round", 0), header.get("marks")
-        marks = frozenset(mark for mark in said if type(mark) is str) if isinstance(said, list) else frozenset()
-        made = values[-self.limit :].tolist() if self.limit else values.tolist()
-        if made and min(made) <= 0:
-            kept = [value for value in made if value > 0]
-            self._ignore("a sample that took no time", len(made) - len(kept))
-            made = kept
+        number, trial = integer(header, "round", 0), self._trial(header)
+        lasting = values[-self.limit :] if self.limit else values
+        made = [value for value in lasting if value > 0]
+        if len(made) < len(lasting):
+            self._ignore("a sample that took no time", len(lasting) - len(made))
+        trial.extend(made, frozenset(texts(header.get("marks"))) & MARKS, number, self.limit)
         trial.seen += len(values)
-        trial.samples_ns += made
-        trial.marks += [marks] * len(made)
-        trial.rounds += [number] * len(made)
-        over = len(trial.samples_ns) - self.limit if self.limit else 0
-        if over > 0:
-            for kept_list in (trial.samples_ns, trial.marks, trial.rounds):
-                del kept_list[:over]
-        if is_number(header.get("energy_mj")):
-            trial.energy_mj += header["energy_mj"]
+        if values and is_number(energy := header.get("energy_mj")):
+            trial.energy_mj += energy  # type: ignore[operator]
             trial.energy_samples += len(values)
-        trial.timing = {key: header.get(key) for key in ("timer", "cold_cache", "clock_mhz")}
+        trial.timing = {
+            "timer": words(header.get("timer")),
+            "cold_cache": header.get("cold_cache") is True,
+            **_numbers(header, "clock_mhz"),
+        }
 
     def _window(self, frame: Frame) -> None:
-        trial = self._trial(frame)
-        window = self._names.window(frame, trial.case.text)
-        if self.limit and len(window.columns["name"]) > MAX_WINDOW_ROWS:
+        self._names.learn(frame)
+        if self.limit and any(len(values) > MAX_WINDOW_ROWS for values in frame.columns.values()):
             raise UnusableError(f"a window of over {MAX_WINDOW_ROWS:,} events")
-        trial.windows.append(window)
+        case = self._case(frame.header)
+        window = self._names.window(frame, case.text)
+        windows = self._trial(frame.header).windows
+        windows.append(window)
         if self.limit:
-            del trial.windows[:-MAX_WINDOWS]
+            del windows[:-MAX_WINDOWS]
         self.dropped += window.dropped
-        duty: Any = frame.header.get("duty_pct")
-        if is_number(duty):
-            self.duty_pct = float(duty)
+        self.duty_pct = _numbers(frame.header, "duty_pct")["duty_pct"] or self.duty_pct
 
     def _telemetry(self, frame: Frame) -> None:
-        self.telemetry.append(self._checked("telemetry", frame.header))
+        self.telemetry.append(self._checked(frame.header, _TELEMETRY_NUMBERS, ("cores_pct", "throttle", "others")))
 
     def _log(self, frame: Frame) -> None:
-        self.log.append(_words(frame.header.get("line")))
+        self.log.append(words(frame.header.get("line")))
 
     def _link(self, frame: Frame) -> None:
-        self.link = frame.header
+        self.link = _texts(frame.header, "event", "why", "variant") | _numbers(frame.header, "attempt")
 
     def _error(self, frame: Frame) -> None:
-        self.errors.append(frame.header)
+        self.errors.append(_texts(frame.header, "variant", "message", "type", "detail") | {"t_ns": self.last_ns})
 
     def _captured(self, frame: Frame) -> None:
-        self.captured.append(frame.header)
+        self.captured.append(_texts(frame.header, "variant", "path"))
 
     def _done(self, frame: Frame) -> None:
-        self.done.append(_words(frame.header.get("what")))
-        if self.limit:
-            del self.done[: -self.limit]
+        self.done.append(words(frame.header.get("what")))
 
-    def _checked(self, kind: str, header: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(self, header: Mapping[str, Any], numbers: Iterable[str], lists: Iterable[str]) -> dict[str, Any]:
         """A frame's members without those that are no numbers or lists where they must be."""
-        wrong = [key for key in _NUMBERS[kind] if header.get(key) is not None and not is_number(header[key])]
-        wrong += [key for key in _LISTS[kind] if header.get(key) is not None and not isinstance(header[key], list)]
-        if wrong:
-            self._ignore(f"a member of {kind} that cannot be", len(wrong))
-        return {key: value for key, value in header.items() if key not in wrong}
+        bad = wrong(header, numbers, lists)
+        for key in bad:
+            self._ignore(f"a {key} that cannot be")
+        return {key: value for key, value in header.items() if key not in bad}
 
 
 _TAKE = {
@@ -424,44 +339,14 @@ _TAKE = {
 }
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite number; True and False are none.
-
-    >>> is_number(1), is_number(0.5), is_number(True), is_number(float("nan")), is_number("1")
-    (True, True, False, False, False)
-    """
-    return (type(value) is int and value in _INT64) or (type(value) is float and isfinite(value))
+def _texts(members: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: words(members.get(key)) for key in keys}
 
 
-def clean(text: str) -> str:
-    r"""Return a text that can be written as UTF-8; halves of surrogate pairs, which JSON allows, become question marks.
-
-    >>> clean("a\ud800")
-    'a?'
-    """
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+def _numbers(members: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: members[key] if is_number(members.get(key)) else None for key in keys}
 
 
-def _text(header: Mapping[str, Any], key: str) -> str:
-    value = header.get(key)
-    if type(value) is not str or not 0 < len(value) <= MAX_TEXT:
-        raise UnusableError(f"a {key} that is no name")
-    return value
-
-
-def _int(header: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    value = header.get(key)
-    if type(value) is int and value in _INT64:
-        return value
-    if default is None or value is not None:
-        raise UnusableError(f"a {key} that is no number")
-    return default
-
-
-def _dict(header: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = header.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _words(value: Any) -> str:
-    return value[:MAX_TEXT] if isinstance(value, str) else ""
+def _variant(said: dict[str, Any]) -> dict[str, Any]:
+    made = _texts(said, "name", "title", "group", "about", "why_not")
+    return {**said, **made, "available": said.get("available") is True, "modes": texts(said.get("modes"))}

@@ -59,6 +59,8 @@ class Table:
     sort: str = ""
     """Column it comes sorted by, descending; file order when empty."""
     about: str = ""
+    none: str = ""
+    """Why it may have no rows, said in their place: "the trace marks no steps"."""
 
 
 @dataclass(frozen=True, slots=True)

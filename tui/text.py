@@ -46,7 +46,7 @@ def report(result: Result, names: Sequence[str], look: Look) -> str:
         lines += [
             "",
             *([_heading(table.name.replace("_", " "), bold)] if len(names) > 1 else []),
-            *_table(frame, table.columns, look, sort=table.sort, name_cells=_PIPED_NAME),
+            *_table(frame, table.columns, look, sort=table.sort, name_cells=_PIPED_NAME, none=_why_none(result, table)),
         ]
     lines += ["", *(part for line in closing(result) for part in _wrapped(line, room))]
     return "\n".join(lines).rstrip() + "\n"
@@ -124,11 +124,11 @@ def guessed(frame: pl.DataFrame) -> list[Column]:
 
 
 def _table(
-    frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "", name_cells: int = NAME_CELLS
+    frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "", name_cells: int = NAME_CELLS, none: str = ""
 ) -> list[str]:
     columns, frame = [column for column in columns if column.name in frame.columns], flat(frame)
     if frame.is_empty() or not columns:
-        return ["(no rows)"]
+        return [f"(no rows: {none})" if none else "(no rows)"]
     known = looks(frame, columns)
     texts = {
         column.name: [clean(known[column.name].text(value), name_cells) for value in frame[column.name].to_list()]
@@ -166,7 +166,9 @@ def markdown(result: Result, names: Sequence[str]) -> str:
     """Return a result as Markdown, one table after the other."""
     lines = [f"# {result.question.title}", "", *(_escaped(line) + "  " for line in headings(result))]
     for table in _shown(result, names):
-        lines += ["", f"## {table.name}", "", markdown_table(result.tables[table.name], table.columns).rstrip()]
+        frame, none = result.tables[table.name], _why_none(result, table)
+        body = [_escaped(f"No rows: {none}.")] if frame.is_empty() and none else [markdown_table(frame, table.columns).rstrip()]
+        lines += ["", f"## {table.name}", "", *body]
     lines += ["", *(f"- {_escaped(line)}" for line in closing(result))]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -186,6 +188,11 @@ def _shown(result: Result, names: Sequence[str]) -> list[Table]:
     """Return the tables to write; an empty one beside others says nothing."""
     tables = [table for table in result.question.tables if table.name in names and table.name in result.tables]
     return [table for at, table in enumerate(tables) if at == 0 or not result.tables[table.name].is_empty()]
+
+
+def _why_none(result: Result, table: Table) -> str:
+    """Say why a table has no rows; where a filter was given, that may be why."""
+    return "" if result.work.scope.where else table.none
 
 
 def _escaped(text: str) -> str:

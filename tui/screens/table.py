@@ -33,7 +33,7 @@ class QuestionScreen(ViewScreen):
             with Vertical(classes="panel"):
                 if at or table.about:
                     yield Label(table.about or table.name, markup=False, classes="caption")
-                yield FrameTable(id=table.name)
+                yield FrameTable(id=table.name, **({"empty": table.none} if table.none else {}))
 
     def fetch(self) -> Result:
         """Ask it."""
@@ -42,5 +42,9 @@ class QuestionScreen(ViewScreen):
     def show(self, answer: Result) -> None:
         """Fill the tables."""
         for table in answer.question.tables:
-            self.query_one(f"#{table.name}", FrameTable).show(answer.tables[table.name], table.columns, sort=table.sort)
+            shown = self.query_one(f"#{table.name}", FrameTable)
+            if (frame := answer.tables.get(table.name)) is not None:
+                shown.show(frame, table.columns, sort=table.sort)
+            if shown.parent is not None:
+                shown.parent.display = frame is not None  # a table that only another option makes
         self.say_rows(answer)

@@ -1,8 +1,8 @@
 """What a case costs by closed formulas: useful and executed FLOPs, least bytes.
 
-One multiply-add is 2 FLOPs; the softmax is left out, as in published figures. Key heads that several query heads share change the
-bytes, not the FLOPs. `backward` cases measure forward and backward together: 3.5 times the forward FLOPs where the backward computes
-QK again (fused kernels: 2 + 5 products), 3 times where the scores were kept (variants tagged `materializes`: 2 + 4 products).
+One multiply-add is 2 FLOPs; the softmax is left out, as in published figures. Key heads that several query heads share change
+the bytes, not the FLOPs. `backward` cases measure forward and backward together: 3.5 times the forward FLOPs where the backward
+computes QK again (fused kernels: 2 + 5 products), 3 times where the scores were kept (variants tagged `materializes`: 2 + 4).
 """
 
 from __future__ import annotations

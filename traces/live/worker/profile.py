@@ -8,7 +8,6 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import device, kineto, ranges
@@ -16,6 +15,7 @@ from .timing import no_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from .case import Case
 

@@ -28,7 +28,8 @@ def part(name: str) -> AbstractContextManager[Any]:
 
     if torch.compiler.is_compiling() or not _taking:
         return nullcontext()
-    return torch.profiler.record_function(PART + name)
+    marked: AbstractContextManager[Any] = torch.profiler.record_function(PART + name)
+    return marked
 
 
 def step(variant: str, window: int, number: int) -> AbstractContextManager[Any]:
@@ -41,7 +42,8 @@ def step(variant: str, window: int, number: int) -> AbstractContextManager[Any]:
     """
     import torch
 
-    return torch.profiler.record_function(f"{STEP}{variant}|{window}|{number}")
+    marked: AbstractContextManager[Any] = torch.profiler.record_function(f"{STEP}{variant}|{window}|{number}")
+    return marked
 
 
 @contextmanager

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
+
+from .live_rules import RULES, Evidence, Subject
+from .seen import Seen
 
 if TYPE_CHECKING:
-    from kinetop.traces.live.recording import Recording
+    from kinetop.traces.live.recording import Recording, Trial
 
 Level = Literal["error", "warning", "info"]
+_LEVELS = ("error", "warning", "info")
+_TEXTS = Path(__file__).parent / "rules" / "live.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,46 @@ class Finding:
     level: Level = "warning"
 
 
-def find(recording: Recording) -> list[Finding]:
-    """Return every finding of a recording, errors first."""
-    raise NotImplementedError
+def find(recording: Recording, variant: str | None = None, case: str | None = None) -> list[Finding]:
+    """Return every finding of a recording, errors first.
+
+    Args:
+        recording: what was said so far.
+        variant: only about this one.
+        case: only about the case with this text.
+    """
+    trials = [trial for (name, text), trial in recording.trials.items() if variant in (None, name) and case in (None, text)]
+    found = [finding for trial in trials for finding in _of_trial(recording, trial)]
+    return sorted(found, key=lambda finding: _LEVELS.index(finding.level))
+
+
+def _of_trial(recording: Recording, trial: Trial) -> list[Finding]:
+    subject = Subject(trial, _seen(recording, trial), tuple(recording.log))
+    found = ((code, rule(subject)) for code, rule in RULES.items())
+    return [_finding(code, evidence, trial) for code, evidence in found if evidence is not None]
+
+
+_kept: WeakKeyDictionary[Trial, tuple[int, Seen]] = WeakKeyDictionary()
+"""A live screen asks four times a second, and windows come every few seconds."""
+
+
+def _seen(recording: Recording, trial: Trial) -> Seen | None:
+    if not trial.windows:
+        return None
+    stamp = id(trial.windows[-1])
+    stamped, seen = _kept.get(trial, (0, None))
+    if seen is None or stamped != stamp:
+        seen = Seen(recording.events(trial.variant, trial.case.text))
+        _kept[trial] = stamp, seen
+    return seen
+
+
+@cache
+def _texts() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(_TEXTS.read_text(encoding="utf-8"))
+
+
+def _finding(code: str, evidence: Evidence, trial: Trial) -> Finding:
+    text = _texts()[code]
+    title, fix = (text[key].format(**evidence.words) for key in ("title", "fix"))
+    return Finding(code, trial.variant, trial.case.text, title, evidence.text, fix, text["level"])

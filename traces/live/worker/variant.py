@@ -62,7 +62,9 @@ class Variant:
     """Regular expressions of ops or kernels that must not (a copy, a fallback)."""
     modes: tuple[str, ...] = ("forward", "backward")
     exact: bool = True
-    """Whether it computes the same function as the reference: masks as the case says; linear attention does not."""
+    """Whether it computes plain attention under the case's mask, as the reference does; linear attention does not."""
+    reference: Callable[[Case, Inputs], Any] | None = None
+    """What it should give where that is another function: [B, Hq, Sq, Dv] in the dtype of the inputs given (fp64 ones)."""
     tolerance: float = 1.0
     """Factor on the dtype's error bound (int8 kernels have a looser one)."""
     timeout_s: float = 60.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import gzip
 import os
+import shutil
 import threading
 import time
 from contextlib import contextmanager
@@ -45,11 +47,14 @@ _process = _Process()
 
 @contextmanager
 def recording(on: str, **options: bool) -> Iterator[Any]:
-    """Give a profiler that is prepared, not started; the caller starts and stops its trace within.
+    """Give a profiler that is prepared, not started; `started` starts and stops it.
+
+    It is torch's inner profiler: the outer one (`torch.profiler.profile`) imports torch._inductor when it is prepared, seconds of
+    work.
 
     Args:
         on: the device, as in a case.
-        **options: of torch's profiler: record_shapes, profile_memory, with_stack.
+        **options: of the profiler: record_shapes, profile_memory, with_stack.
 
     Raises:
         ProfilerBusyError: another profiler is active.
@@ -61,32 +66,33 @@ def recording(on: str, **options: bool) -> Iterator[Any]:
     try:
         if torch.autograd._profiler_enabled() or getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
             raise ProfilerBusyError("the code that is measured profiles itself: windows need the process's only profiler")
-        profiler = torch.profiler._KinetoProfile(activities=_activities(on), **options)
+        profiler = torch.autograd.profiler.profile(use_device=_traced(on), use_kineto=True, **options)
         with no_collection():
-            profiler.prepare_trace()
+            profiler._prepare_trace()
             yield profiler
     finally:
         _process.lock.release()
 
 
-def _activities(on: str) -> list[Any]:
+def _traced(on: str) -> str | None:
+    """Return the kind of a device whose work the profiler records besides the CPU's."""
     import torch
 
-    known = torch.profiler.supported_activities()
-    wanted = (torch.profiler.ProfilerActivity.CPU, getattr(torch.profiler.ProfilerActivity, device.kind(on).upper(), None))
-    return [activity for activity in dict.fromkeys(wanted) if activity in known]
+    name = device.kind(on)
+    activity = getattr(torch.profiler.ProfilerActivity, name.upper(), None)
+    return name if name != "cpu" and activity in torch.profiler.supported_activities() else None
 
 
 @contextmanager
 def started(profiler: Any, on: str) -> Iterator[None]:
     """Start a prepared profiler's trace with nothing in flight on the device, and stop it likewise."""
     device.synchronize(on)
-    profiler.start_trace()
+    profiler._start_trace()
     try:
         yield
         device.synchronize(on)
     finally:
-        profiler.stop_trace()
+        profiler.__exit__(None, None, None)
 
 
 def events(profiler: Any) -> Any:
@@ -95,7 +101,7 @@ def events(profiler: Any) -> Any:
     Raises:
         ProfilerBusyError: there are none at all.
     """
-    results = getattr(profiler.profiler, "kineto_results", None)
+    results = profiler.kineto_results
     found = results.events() if results is not None else []
     if not found:
         raise ProfilerBusyError("the window has no events: another profiler or tool (nsys, ncu, DCGM) took them")
@@ -120,12 +126,12 @@ class Windows:
         """Tell whether a window may be taken now so that the share stays under `duty_pct`.
 
         Args:
-            variant: its former window's cost is the estimate.
+            variant: twice its former window's cost is the estimate, since windows differ.
             call_ns: how long one of its calls takes, the estimate before there was a window.
             duty_pct: the largest share.
         """
-        guess = _FIRST_COST_NS + 4 * call_ns * (self.steps(call_ns) + 1)
-        cost = self._cost_ns.get(variant, guess) * (1 if _process.windows else 2)
+        guess = _FIRST_COST_NS + 2 * call_ns * (self.steps(call_ns) + 1)
+        cost = 2 * self._cost_ns.get(variant, guess)
         elapsed = time.perf_counter_ns() - self._began_ns
         return 100 * (self._spent_ns + cost) <= duty_pct * (elapsed + cost)
 
@@ -237,7 +243,6 @@ def deep(call: Callable[[], Any], path: Path, steps: int, *, on: str = "cpu", va
         ProfilerBusyError: another profiler is active or took the events.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
     with recording(on, record_shapes=True, profile_memory=True, with_stack=True) as profiler:
         call()
         with started(profiler, on), ranges.taking():
@@ -245,12 +250,24 @@ def deep(call: Callable[[], Any], path: Path, steps: int, *, on: str = "cpu", va
                 with ranges.step(variant, 0, step):
                     call()
         count = len(events(profiler))
-        try:
-            profiler.export_chrome_trace(str(unfinished))
-            unfinished.replace(path)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        _write(profiler, path)
     return {"path": str(path), "bytes": path.stat().st_size, "events": count}
+
+
+def _write(profiler: Any, path: Path) -> None:
+    """Write a stopped trace as Chrome JSON under a temporary name, and give it its name when it is complete."""
+    plain, packed = path.with_name(f".{os.getpid()}.{path.name}.json"), path.with_name(f".{os.getpid()}.{path.name}.part")
+    try:
+        profiler.export_chrome_trace(str(plain))
+        if path.suffix == ".gz":
+            with plain.open("rb") as text, gzip.open(packed, "wb", compresslevel=6) as file:
+                shutil.copyfileobj(text, file, 1 << 20)
+            packed.replace(path)
+        else:
+            plain.replace(path)
+    finally:
+        plain.unlink(missing_ok=True)
+        packed.unlink(missing_ok=True)
 
 
 def check(on: str = "cpu") -> dict[str, Any]:

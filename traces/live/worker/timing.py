@@ -8,6 +8,7 @@ write of twice the level 2 cache before each so that every call starts with a co
 from __future__ import annotations
 
 import gc
+import os
 import random
 import time
 from contextlib import contextmanager
@@ -62,6 +63,9 @@ def graphed(call: Callable[[], Any], on: str) -> Callable[[], Any]:
     """
     import torch
 
+    if _version(torch.version.cuda) < (12, 6):  # there the profiler's teardown crashes or hangs with graphs
+        os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
+        os.environ.setdefault("TEARDOWN_CUPTI", "0")
     side = torch.cuda.Stream(device=on)
     side.wait_stream(torch.cuda.current_stream(on))
     with torch.cuda.stream(side):
@@ -77,6 +81,10 @@ def graphed(call: Callable[[], Any], on: str) -> Callable[[], Any]:
         return results
 
     return replay
+
+
+def _version(text: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (text or "0").split(".") if part.isdigit())
 
 
 class Timer:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 4096
 """Characters that are kept of a reason or a line of the log."""
+MARKS = frozenset({"throttled", "contended"})
+"""What can disturb a sample."""
 _INT64 = range(-(2**63), 2**63)
 
 

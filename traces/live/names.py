@@ -96,7 +96,7 @@ class Names:
             pid=integer(header, "pid", 0),
             kinds=tuple(kind if isinstance(kind, str) else "?" for kind in kinds) if isinstance(kinds, list) else (),
             columns=columns,
-            names={number: text for number, text in found.items() if text is not None},
+            names={int(number): text for number, text in found.items() if text is not None},
             shapes=_numbered(mapping(header, "shapes")),
             generation=max(self._generation, 0),
         )

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .members import MAX_TEXT, UnusableError, clean, integer, is_number, label, mapping, texts, time_ns, words, wrong
+from .members import MARKS, MAX_TEXT, UnusableError, clean, integer, is_number, label, mapping, texts, time_ns, words, wrong
 from .names import Names, Window
 from .worker.case import Case
 
@@ -32,8 +32,6 @@ _TELEMETRY_NUMBERS = (
     *("nvlink_tx_bytes_s", "load1", "rss_bytes", "mhz", "quota_cpus"),
 )
 _ERROR_NUMBERS = ("max_abs", "mean_abs", "bound", "nan_rows")
-MARKS = frozenset({"throttled", "contended"})
-"""What can disturb a sample."""
 _SIZES = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "qk_dim", "v_dim")
 
 
@@ -273,7 +271,7 @@ class Recording:
         made = [value for value in lasting if value > 0]
         if len(made) < len(lasting):
             self._ignore("a sample that took no time", len(lasting) - len(made))
-        trial.extend(made, frozenset(texts(header.get("marks"))) & MARKS, number, self.limit)
+        trial.extend(made, MARKS.intersection(texts(header.get("marks"))), number, self.limit)
         trial.seen += len(values)
         if values and is_number(energy := header.get("energy_mj")):
             trial.energy_mj += energy  # type: ignore[operator]

@@ -44,8 +44,7 @@ _GENERATION_BITS = 40
 """Ids of a restarted worker begin anew; those of the Nth one are moved by N << 40, above what a profiler counts up to."""
 
 
-@lru_cache(maxsize=256)  # screens ask for the same windows again and again, 6 ms each
-def frame(window: Window) -> pl.DataFrame:
+def rows(window: Window) -> pl.DataFrame:
     """Return a window's events as rows of the event table, in the order given.
 
     GPU rows get the device as process and the stream as thread, host rows the worker's process id and the thread id, as the
@@ -65,7 +64,7 @@ def frame(window: Window) -> pl.DataFrame:
     gpu = ~instant & (pl.col("cat").is_in(list(GPU_ROWS)) | (pl.col("device_type") != 0))
     raw = raw.with_columns(gpu=gpu, instant=instant, launch=pl.col("cat").is_in(list(schema.LAUNCH_CATS)))
     linked = pl.col("gpu") | pl.col("launch")
-    rows = raw.select(
+    made = raw.select(
         ph=pl.when("instant").then(pl.lit("i")).otherwise(pl.lit("X")),
         cat="cat",
         name="name",
@@ -86,7 +85,7 @@ def frame(window: Window) -> pl.DataFrame:
         args=_args(),
         step=pl.lit(None, pl.Int64),
     )
-    return _with_steps(rows.cast(pl.Schema(EVENT_COLUMNS), strict=False))
+    return _with_steps(made.cast(pl.Schema(EVENT_COLUMNS), strict=False))
 
 
 def events(windows: Iterable[Window]) -> pl.DataFrame:
@@ -102,11 +101,17 @@ def events(windows: Iterable[Window]) -> pl.DataFrame:
     made = [pl.DataFrame(schema={**whose, **EVENT_COLUMNS})]
     for window in windows:
         labels = {"variant": clean(window.variant), "case": clean(window.case_text)}
-        rows = frame(window).with_columns(
+        found = _kept(window).with_columns(
             **{key: pl.lit(text) for key, text in labels.items()}, window=pl.lit(window.number, pl.Int64)
         )
-        made.append(rows.select(made[0].columns))
+        made.append(found.select(made[0].columns))
     return pl.concat(made)
+
+
+@lru_cache(maxsize=256)
+def _kept(window: Window) -> pl.DataFrame:
+    """Screens ask for the same windows again and again, and each takes 6 ms."""
+    return rows(window)
 
 
 def _raw(window: Window) -> pl.DataFrame:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
     from .app import KinetopApp
-    from .screens.base import ViewScreen
 
 
 def commands(screen: Screen[Any]) -> Iterator[tuple[str, str, str]]:
@@ -64,9 +63,9 @@ class Commands(Provider):
         return lambda: cast("KinetopApp", self.app).set_theme(theme)
 
 
-def help_page(screen: ViewScreen) -> str:
+def help_page(screen: Screen[Any], text: str) -> str:
     """Return the help of a view as Markdown: what it shows, its keys, the definition of every column."""
-    lines = [screen.help_text, "", "## Keys", "", "| key | does |", "|---|---|"]
+    lines = [text, "", "## Keys", "", "| key | does |", "|---|---|"]
     lines += [f"| `{key.replace('|', chr(92) + '|')}` | {about or label} |" for key, label, about in commands(screen)]
     for table in screen.query(FrameTable):
         if table.columns:

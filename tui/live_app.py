@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,9 +24,9 @@ class LiveApp(KinetopApp):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "home", "back to live", id="app.home", show=False)]
 
-    def __init__(self, feed: FeedOptions, options: Options | None = None) -> None:
+    def __init__(self, feed: Feed, options: Options | None = None) -> None:
         super().__init__((), options)
-        self.feed = Feed(feed)
+        self.feed = feed
 
     def go_home(self) -> None:
         """Go to the live screen."""
@@ -46,7 +47,11 @@ class LiveApp(KinetopApp):
             return True
         return False
 
-    def watch(self) -> int:
+    async def on_unmount(self) -> None:
+        """End the worker."""
+        await asyncio.to_thread(self.feed.close)
+
+    def until_quit(self) -> int:
         """Run until the user quits and return the exit code; the worker has ended then, however the app did."""
         try:
             return self.run(mouse=self.settings.mouse) or self.return_code or 0
@@ -64,4 +69,4 @@ def run_live(feed: FeedOptions, *, options: Options | None = None) -> int:
     Returns:
         The exit code.
     """
-    return LiveApp(feed, options).watch()
+    return LiveApp(Feed(feed), options).until_quit()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from kinetop.traces.trace import TraceSet
 
+    from .live_now import Now
+
 
 class Answered(Message):
     """A query of a view ended; `request` tells whether it is still the newest of its slot."""
@@ -47,3 +49,24 @@ class ImportEnded(Message):
         super().__init__()
         self.traces = traces
         self.error = error
+
+
+class LiveChanged(Message):
+    """There is a newer picture of what is measured; a screen that is late sees the newest one only."""
+
+    def __init__(self, now: Now) -> None:
+        super().__init__()
+        self.now = now
+
+    def can_replace(self, message: Message | MessagePump) -> bool:
+        """A newer picture makes one that still waits needless."""
+        return isinstance(message, LiveChanged)
+
+
+class Captured(Message):
+    """The worker wrote a deep window."""
+
+    def __init__(self, header: dict[str, Any], body: bytes) -> None:
+        super().__init__()
+        self.header = header
+        self.body = body

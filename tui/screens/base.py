@@ -348,7 +348,7 @@ class ViewScreen(Screen[None]):
         from ..keys import help_page
         from .help import HelpScreen
 
-        self.app.push_screen(HelpScreen(self.view_name, help_page(self)))
+        self.app.push_screen(HelpScreen(self.view_name, help_page(self, self.help_text)))
 
     def action_step(self, step: int) -> None:
         """Go to another profiler step."""

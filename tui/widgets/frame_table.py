@@ -134,7 +134,7 @@ class FrameTable(ScrollView, can_focus=True):
         names = {column.name for column in self.columns}
         if not (self._chosen and self.sort_column in names):
             self.sort_column, self.descending, self._chosen = sort, descending, False
-        self._looks = looks(frame, self.columns)
+        self._looks = self._look_at(frame)
         self._order = None
         self._request += 1
         self._settle(kept)
@@ -336,12 +336,15 @@ class FrameTable(ScrollView, can_focus=True):
         if self.frame is None:
             return
         self._request += 1
-        request, values, descending = self._request, self.frame[self.sort_column], self.descending
+        request, values, descending = self._request, self._sort_values(self.frame), self.descending
         if self.frame.height > THREAD_ROWS:
             work = partial(self._sort_in_thread, request, values, descending)
             self.run_worker(work, thread=True, exclusive=True, group="sort")
         else:
             self._take_order(_order(values, descending), kept)
+
+    def _sort_values(self, frame: pl.DataFrame) -> pl.Series:
+        return frame[self.sort_column]
 
     def _sort_in_thread(self, request: int, values: pl.Series, descending: bool) -> None:  # noqa: FBT001
         self.post_message(self.Ordered(request, _order(values, descending)))
@@ -376,6 +379,12 @@ class FrameTable(ScrollView, can_focus=True):
         self._placed = place(self.columns, self._looks, self.size.width - 1, skip=self._skip, left=1, marked=self.sort_column)
         self._pages.clear()
         self.virtual_size = Size(self.size.width, self.rows + 1)
+        self._repaint()
+
+    def _look_at(self, frame: pl.DataFrame) -> dict[str, Look]:
+        return looks(frame, self.columns)
+
+    def _repaint(self) -> None:
         self.refresh()
 
 

@@ -1,0 +1,321 @@
+"""What the live screen shows at one moment, made from the frames so far. No figure is computed here: the analyses are asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from .format import clean
+from .live_sweep import SweepNow
+from .live_tape import Tape, reason
+from .render.live import interval
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    import polars as pl
+
+    from kinetop.analysis.question import Column
+    from kinetop.analysis.sweep import Choice
+    from kinetop.traces.live.recording import Recording, Trial
+    from kinetop.traces.live.worker.case import Case
+    from kinetop.traces.live.worker.frames import Frame
+
+    from .live_sweep import Sweep
+
+SAMPLES_KEPT = 20_000
+"""Samples of one trial that stay in memory; a recorded session has them all."""
+SAMPLES_SHOWN = 600
+TELEMETRY_SHOWN = 240
+LOG_SHOWN = 300
+RESAMPLES = 300
+"""Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
+QUIET = frozenset({"beat", "telemetry", "log", "link"})
+"""Frames that change no figure of a trial."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user chose to see."""
+
+    case: Case | None = None
+    variants: tuple[str, ...] = ()
+    """Names chosen; all of the session when empty."""
+    chosen: str = ""
+    """Variant whose details are shown."""
+    baseline: str = ""
+    paused: bool = False
+    price_per_hour: float | None = None
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Details of one variant."""
+
+    variant: str = ""
+    row: dict[str, Any] = field(default_factory=dict)
+    """Its row of the table."""
+    latency_us: tuple[float, ...] = ()
+    """Its newest samples."""
+    marked: tuple[bool, ...] = ()
+    """Which of them were taken while throttled or beside other load."""
+    parts: tuple[tuple[str, float, float], ...] = ()
+    """Name, microseconds of a step, percent."""
+    ops: pl.DataFrame | None = None
+    ops_columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True)
+class Now:
+    """What there is to show."""
+
+    wish: Wish = field(default_factory=Wish)
+    environment: dict[str, Any] = field(default_factory=dict)
+    variants: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Every variant that the worker knows, as `hello` told."""
+    cases: tuple[Case, ...] = ()
+    table: pl.DataFrame | None = None
+    """One row a variant of the case."""
+    columns: tuple[Column, ...] = ()
+    chosen: Chosen = field(default_factory=Chosen)
+    findings: tuple[Any, ...] = ()
+    """Of the case, those of the chosen variant first."""
+    telemetry: tuple[dict[str, Any], ...] = ()
+    log: tuple[str, ...] = ()
+    link: dict[str, Any] = field(default_factory=dict)
+    """The link's newest word about the worker."""
+    doing: dict[str, Any] = field(default_factory=dict)
+    duty_pct: float | None = None
+    dropped: int = 0
+    recording_to: Path | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    """Pieces that failed, with the reason."""
+    ended: str = ""
+    """Why no more frames come."""
+    sweep: SweepNow | None = None
+
+
+class Board:
+    """Takes frames in and says what they show; used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._recording: Recording | None = None
+        self._problems: dict[str, str] = {}
+        self._last: dict[str, Any] = {}
+        """The newest good answer of each piece."""
+        self._stamp: dict[str, Any] = {}
+        """What each piece was made from: it is made again when that changed."""
+        self._changes = 0
+        self._tape = Tape()
+
+    @property
+    def recording(self) -> Recording:
+        """All that was said so far."""
+        if self._recording is None:
+            from kinetop.traces.live.recording import Recording
+
+            self._recording = Recording(limit=SAMPLES_KEPT)
+        return self._recording
+
+    def add(self, frames: Sequence[Frame]) -> None:
+        """Take frames in; one that cannot be understood is reported and costs no other."""
+        for frame in frames:
+            self._changes += frame.kind not in QUIET
+            for name, take in (("frames", self.recording.add), ("recording", self._tape.add)):
+                try:
+                    take(frame)
+                except Exception as error:  # a bad frame must not end the screen
+                    self._problems[name] = f"{frame.kind}: {reason(error)}"
+
+    def record(self, path: Path | None) -> None:
+        """Begin to record to a session file, or end that."""
+        self._ask("recording", lambda: self._tape.start(path) if path else self._tape.stop(), None)
+
+    def now(self, wish: Wish, ended: str = "") -> Now:
+        """Return what there is to show."""
+        said = self.recording
+        case = wish.case or (said.cases[-1] if said.cases else None)
+        wish = replace(wish, case=case)
+        table, columns = self._made("table", (self._changes, wish), lambda: self._table(wish), (None, ()))
+        chosen = self._chosen(wish, table)
+        findings = self._made("findings", self._changes, lambda: self._findings(wish), ())
+        return Now(
+            wish=replace(wish, chosen=chosen.variant),
+            environment=dict(said.environment),
+            variants=dict(said.variants),
+            cases=tuple(said.cases),
+            table=table,
+            columns=columns,
+            chosen=chosen,
+            findings=tuple(sorted(findings, key=lambda finding: finding.variant != chosen.variant)),
+            telemetry=_tail(said.telemetry, TELEMETRY_SHOWN),
+            log=_tail(said.log, LOG_SHOWN),
+            link=dict(said.link),
+            doing=dict(said.doing),
+            duty_pct=said.duty_pct,
+            dropped=said.dropped,
+            recording_to=self._tape.path,
+            problems=dict(self._problems),
+            ended=ended,
+        )
+
+    def swept(self, sweep: Sweep, wish: Wish) -> SweepNow:
+        """Return how far a sweep has come and what it shows."""
+        table, choice = self._made("sweep", (id(sweep), self._changes), lambda: self._sweep(sweep, wish), (None, None))
+        return SweepNow(
+            axis=sweep.axis,
+            cases=tuple(sweep.cases),
+            variants=sweep.variants,
+            done=min(max(0, sweep.at), len(sweep.cases)),
+            running=sweep.running,
+            cancelled=sweep.cancelled,
+            table=table,
+            choice=choice,
+            problem=self._problems.get("sweep", ""),
+        )
+
+    # The pieces
+
+    def _sweep(self, sweep: Sweep, wish: Wish) -> tuple[pl.DataFrame, Choice | None]:
+        from kinetop.analysis import trials
+        from kinetop.analysis.sweep import choose
+
+        part, texts = copy(self.recording), {case.text for case in sweep.cases}
+        part.trials = {key: trial for key, trial in part.trials.items() if key[1] in texts and key[0] in sweep.variants}
+        made = trials.table(part, base=wish.baseline or None, price_per_hour=wish.price_per_hour, resamples=RESAMPLES)
+        return made, choose(made, sweep.axis.name, self.recording.environment) if made.height else None
+
+    def of(self, case: Case | None, variants: Sequence[str] = ()) -> Recording:
+        """Return the recording with the trials of one case alone, of some variants where these are named."""
+        part = copy(self.recording)
+        part.trials = {
+            (name, text): trial
+            for (name, text), trial in part.trials.items()
+            if case is not None and text == case.text and (not variants or name in variants)
+        }
+        return part
+
+    def _table(self, wish: Wish) -> tuple[pl.DataFrame, tuple[Column, ...]]:
+        from kinetop.analysis import trials
+
+        made = trials.table(
+            self.of(wish.case, wish.variants),
+            base=wish.baseline or None,
+            price_per_hour=wish.price_per_hour,
+            resamples=RESAMPLES,
+        )
+        return with_status(made, wish.variants, self.recording), trials.COLUMNS
+
+    def _findings(self, wish: Wish) -> tuple[Any, ...]:
+        from kinetop.analysis import live_findings
+
+        return tuple(live_findings.find(self.of(wish.case, wish.variants)))
+
+    def _chosen(self, wish: Wish, table: pl.DataFrame | None) -> Chosen:
+        if table is None or table.is_empty() or wish.case is None:
+            return Chosen()
+        names = table["variant"].to_list()
+        name = wish.chosen if wish.chosen in names else names[0]
+        row = table.row(names.index(name), named=True)
+        trial = self.recording.trials.get((name, wish.case.text))
+        if trial is None:
+            return Chosen(name, row)
+        stamp = (name, wish.case.text, len(trial.windows), trial.windows[-1] if trial.windows else None)
+        parts, ops, columns = self._made("parts", stamp, lambda: self._windows(name, trial.case), ((), None, ()))
+        samples = trial.samples_ns[-SAMPLES_SHOWN:]
+        return Chosen(
+            variant=name,
+            row=row,
+            latency_us=tuple(ns / 1000 for ns in samples),
+            marked=_marked(trial, len(samples)),
+            parts=parts,
+            ops=ops,
+            ops_columns=columns,
+        )
+
+    def _windows(self, variant: str, case: Case) -> tuple[Any, ...]:
+        from kinetop.analysis import parts, step_ops
+
+        events = self.recording.events(variant, case.text)
+        ops = self._ask("ops", lambda: step_ops.step_ops(events), None)
+        split = parts.split(events).select("part", "dur_us", "share_pct")
+        return tuple(split.iter_rows()), ops, step_ops.COLUMNS
+
+    def _made(self, piece: str, stamp: Any, make: Callable[[], Any], none: Any) -> Any:
+        """Return a piece, made again only when what it is made from changed; the last good one when that fails."""
+        if self._stamp.get(piece, self) != stamp:
+            self._stamp[piece] = stamp
+            self._last[piece] = self._ask(piece, make, self._last.get(piece, none))
+        return self._last.get(piece, none)
+
+    def _ask(self, piece: str, make: Callable[[], Any], otherwise: Any) -> Any:
+        try:
+            answer = make()
+        except Exception as error:  # shown in place of the piece; the others go on
+            self._problems[piece] = reason(error)
+            return otherwise
+        self._problems.pop(piece, None)
+        return answer
+
+
+def with_status(table: pl.DataFrame, variants: Sequence[str], said: Recording) -> pl.DataFrame:
+    """Add what a person reads of each trial's state and interval, and rows for variants of which nothing was heard yet.
+
+    Args:
+        table: figures, as `trials.table` gives them.
+        variants: names that were chosen, in the order to show them.
+        said: what the worker said of itself.
+    """
+    import polars as pl
+
+    known = set(table["variant"])
+    missing = [row_of(said.variants.get(name, {}), name) for name in variants if name not in known]
+    if missing:
+        table = pl.concat([table, pl.DataFrame(missing)], how="diagonal_relaxed")
+    order = {name: at for at, name in enumerate(variants)}
+    table = table.sort(pl.col("variant").replace_strict(order, default=len(order)), maintain_order=True)
+    rows = table.select("variant", "state", "why", "low_us", "high_us").rows()
+    status = [status_text(state, why, seconds(said, name)) for name, state, why, *_ in rows]
+    ends = [interval(low_us, high_us) for *_, low_us, high_us in rows]
+    return table.with_columns(status=pl.Series(status, dtype=pl.String), interval=pl.Series(ends, dtype=pl.String))
+
+
+def row_of(told: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the row of a variant of which nothing was heard yet."""
+    available = told.get("available", True)
+    return {
+        "variant": name,
+        "state": "COLD" if available else "UNAVAILABLE",
+        "why": "" if available else told.get("why_not") or "",
+    }
+
+
+def status_text(state: str, why: str | None, since_s: float | None) -> str:
+    """Return a state in small letters with its reason, or how long it has lasted.
+
+    >>> status_text("COMPILING", "", 8.4), status_text("FAILED", "out of memory", None)
+    ('compiling 8 s', 'failed: out of memory')
+    """
+    text = state.lower()
+    if why:
+        return f"{text}: {clean(why, 200)}"
+    return f"{text} {since_s:.0f} s" if since_s is not None and state == "COMPILING" else text
+
+
+def seconds(said: Recording, variant: str) -> float | None:
+    """Return how long the worker has been at a variant, where it is at it."""
+    since_ns = said.doing.get("since_ns")
+    if said.doing.get("variant") != variant or not isinstance(since_ns, int):
+        return None
+    return max(0.0, (said.last_ns - since_ns) / 1e9)
+
+
+def _tail(values: Iterable[Any], count: int) -> tuple[Any, ...]:
+    return tuple(deque(values, maxlen=count))
+
+
+def _marked(trial: Trial, count: int) -> tuple[bool, ...]:
+    return tuple(bool(marks) for marks in trial.marks[-count:]) if count else ()

@@ -1,0 +1,223 @@
+"""The lines of the live screen: case, parts, latency, findings, log. What the machine says of itself is in `live_machine`."""
+
+from __future__ import annotations
+
+from math import isfinite
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from ..format import ABSENT, clean, size
+from .bars import EIGHTHS, sparkline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kinetop.traces.live.worker.case import Case
+
+    from ..live_now import Chosen, Now
+
+LABEL_CELLS = 9
+PART_COLOURS = {
+    **dict.fromkeys(("qk", "pv", "softmax", "fused"), "$compute"),
+    **dict.fromkeys(("scale", "mask"), "$comm"),
+    **dict.fromkeys(("copy", "cast", "layout"), "$memory"),
+    **dict.fromkeys(("other", "gaps"), "$idle"),
+}
+PART_NAMES = {"qk": "QK", "pv": "PV"}
+MARKS = {"error": ("✗", "bold $text-error"), "warning": ("⚠", "bold $text-warning"), "info": ("·", "bold")}
+"""Mark and colour of a finding by its level."""
+
+
+def machine_text(environment: dict[str, Any]) -> str:
+    """Return host, device and versions in one line, what matters most first."""
+    if not environment:
+        return ""
+    device = environment.get("device_name") or environment.get("cpu_name") or "CPU"
+    words = [str(environment.get("host") or ""), str(device), f"torch {environment.get('torch', '?')}"]
+    words += [f"{name} {environment[name]}" for name in ("cuda", "hip") if environment.get(name)]
+    return " · ".join(clean(word, 40) for word in words if word)
+
+
+def case_line(now: Now, width: int) -> list[Content]:
+    """Return the line of the case: its shape in words, the baseline, and to the right how much is profiled."""
+    case, wish = now.wish.case, now.wish
+    words = case_words(case) if case is not None else [("", "no case yet")]
+    line = Content(" ")
+    for name, value in words:
+        line = line.append(Content.assemble((f"{name} " if name else "", "$muted"), (value, "bold"), "  "))
+    if wish.paused:
+        line = line.append(Content.styled("paused  ", "bold $text-warning"))
+    if wish.baseline:
+        line = line.append(Content.assemble(("base ", "$muted"), clean(wish.baseline, 24), "  "))
+    lost = Content.styled(f"{now.dropped:,} events lost", "bold $text-warning" if now.dropped else "$muted")
+    duty = f"profiled {now.duty_pct:.1f} % of the time, " if now.duty_pct is not None else ""
+    right = Content.assemble((duty, "$muted"), lost)
+    if line.cell_length + right.cell_length + 1 > width:
+        right = lost
+    if line.cell_length + right.cell_length + 1 > width:
+        return [line]
+    return [line.append(" " * (width - line.cell_length - right.cell_length - 1)).append(right)]
+
+
+def case_words(case: Case) -> list[tuple[str, str]]:
+    """Return a case as names and values, for people.
+
+    >>> from kinetop.traces.live.worker.case import Case
+    >>> " ".join(f"{name} {value}".strip() for name, value in case_words(Case.of("2,4/2,512,64", window=128)))
+    'B 2 H 4/2 S 512 D 64 causal window 128 bf16 forward'
+    """
+    batch, heads, length, dim = case.shape_text.split(",")
+    words = [("B", batch), ("H", heads), ("S", length), ("D", dim), ("", "causal" if case.causal else "full")]
+    words += [("window", f"{case.window:,}")] if case.window is not None else []
+    words += [("", case.dtype), ("", case.mode)]
+    return [*words, *([("", "graph")] if case.graph else [])]
+
+
+def parts_lines(chosen: Chosen, problem: str, width: int) -> list[Content]:
+    """Return the chosen variant's parts of a step, each with its bar; two lines where one is too short."""
+    shown = [(PART_NAMES.get(name, name), share, PART_COLOURS.get(name, "")) for name, _, share in chosen.parts if share > 0]
+    if problem or not shown:
+        told = problem or ("no window of it was profiled yet" if chosen.variant else "")
+        return [_labelled("parts").append(Content.styled(clean(told, max(0, width - LABEL_CELLS - 2)), "$muted"))]
+    half = (len(shown) + 1) // 2
+    room = width - LABEL_CELLS - 2
+    rows = [shown] if _fixed(shown) + 2 * len(shown) <= room or len(shown) < 3 else [shown[:half], shown[half:]]
+    cells = min(max(0, room - _fixed(row)) / sum(share for _, share, _ in row) for row in rows)
+    return [_parts_line("" if at else "parts", row, cells) for at, row in enumerate(rows)]
+
+
+def _fixed(row: Sequence[tuple[str, float, str]]) -> int:
+    """Cells of a line of parts without its bars."""
+    return sum(cell_len(name) + len(_share(share)) + 5 for name, share, _ in row)
+
+
+def _parts_line(label: str, row: Sequence[tuple[str, float, str]], cells: float) -> Content:
+    """One line of parts; a percent is `cells` long."""
+    line = _labelled(label)
+    for name, share, colour in row:
+        full, rest = divmod(int(share * cells * 8), 8)
+        bar = "█" * full + (EIGHTHS[rest] if rest else "")
+        line = line.append(Content.assemble((f"{name} ", "bold"), (bar or "▏", colour), f" {_share(share)}   "))
+    return line
+
+
+def _share(share_pct: float) -> str:
+    return f"{share_pct:.0f} %" if share_pct >= 0.95 else f"{share_pct:.1f} %"
+
+
+def latency_lines(chosen: Chosen, width: int) -> list[Content]:
+    """Return the chosen variant's newest samples as a line, with median, interval and what disturbed it."""
+    row = chosen.row
+    median = row.get("median_us")
+    if median is None or not chosen.latency_us:
+        return [_labelled("latency").append(Content.styled("no sample of it yet" if chosen.variant else "", "$muted"))]
+    text = f"{_us(median)} µs"
+    if row.get("low_us") is not None:
+        text += f"  95 % {interval(row['low_us'], row['high_us'])}"
+    text += f"  n {row.get('n') or 0:,}"
+    disturbed = [(name, row.get(f"{name}_pct") or 0) for name in ("throttled", "contended")]
+    warn = "".join(f"  {share:.0f} % {name}" for name, share in disturbed if share > 0)
+    room = max(0, width - LABEL_CELLS - 4 - cell_len(text) - cell_len(warn))
+    # A rare slow call must not press the line flat: the scale ends at the slowest tenth, marks above stay at the top.
+    top = max(row.get("p90_us") or 0, median * 1.02)
+    low = min(row.get("p10_us") or median, median * 0.98)
+    line = sparkline([min(value, top) for value in chosen.latency_us], min(room, len(chosen.latency_us)), low=low, high=top)
+    marks = Content.styled(line.ljust(min(room, 60)), "$accent")
+    return [_labelled("latency").append(marks).append(Content.assemble("  ", (text, ""), (warn, "bold $text-warning")))]
+
+
+def interval(low_us: float | None, high_us: float | None) -> str:
+    """Return an interval with as many decimals as it is wide.
+
+    >>> interval(4790.2, 4841.9).replace(ABSENT, "to")
+    '4,790 to 4,842'
+    """
+    if low_us is None or high_us is None or not (isfinite(low_us) and isfinite(high_us)):
+        return ABSENT
+    return f"{_us(low_us)} {ABSENT} {_us(high_us)}"
+
+
+def _us(value: float) -> str:
+    return f"{value:,.{0 if value >= 1000 else 1 if value >= 100 else 3}f}"
+
+
+def finding_lines(findings: Sequence[Any], chosen: str, width: int, *, most: int = 3) -> list[Content]:
+    """Return the first finding of the chosen variant, cut to a few lines; how many more there are stands at its end."""
+    own = [finding for finding in findings if finding.variant == chosen]
+    if not own:
+        others = len(findings)
+        text = "nothing to note about this variant" + (f"; {others} about others" if others else "")
+        return [_labelled("finding").append(Content.styled(text if chosen else "", "$muted"))]
+    first = own[0]
+    mark, style = MARKS.get(first.level, MARKS["info"])
+    more = f"  (+{len(findings) - 1} more: t)" if len(findings) > 1 else ""
+    room = max(10, width - 4)
+    lines = [
+        Content.assemble(
+            f" {mark} ".replace(mark, ""), (mark, style), " ", (clean(first.title, room - len(more)), "bold"), (more, "$muted")
+        )
+    ]
+    for text in (first.evidence, first.fix):
+        lines += [Content(f"   {part}") for part in _wrapped(text, room)]
+    return lines[:most]
+
+
+def findings_page(findings: Sequence[Any], problem: str, width: int) -> list[Content]:
+    """Return every finding in full."""
+    if problem:
+        return [Content.styled(f" The findings could not be made: {problem}", "$text-error")]
+    if not findings:
+        return [Content.styled(" Nothing to note so far.", "$muted")]
+    lines = []
+    for finding in findings:
+        mark, style = MARKS.get(finding.level, MARKS["info"])
+        head = Content.assemble(
+            " ", (mark, style), " ", (clean(finding.variant, 30), "bold $accent"), "  ", (clean(finding.title, width), "bold")
+        )
+        lines.append(head.truncate(width, ellipsis=True))
+        for name, text in (("seen", finding.evidence), ("do", finding.fix)):
+            for at, part in enumerate(_wrapped(text, max(10, width - 10))):
+                lines.append(Content.assemble((f"   {name if at == 0 else '':6}", "$muted"), part))
+    return lines
+
+
+def log_page(log: Sequence[str], problems: dict[str, str], width: int) -> list[Content]:
+    """Return what failed on this side, then the worker's log, newest last."""
+    lines = [Content.styled(f" {clean(f'{name}: {text}', width - 2)}", "$text-error") for name, text in problems.items()]
+    lines += [Content(f" {clean(text, width - 2)}") for text in log]
+    return lines or [Content.styled(" The worker has said nothing.", "$muted")]
+
+
+def badge(now: Now) -> str:
+    """Return the state of the worker in a few words."""
+    event, why = str(now.link.get("event") or ""), clean(str(now.link.get("why") or ""), 60)
+    if now.ended and event != "stopped":
+        return clean(now.ended, 70)
+    if not now.environment and event in {"", "started"}:
+        return "starting the worker"
+    times = f" ({now.link['attempt']})" if isinstance(now.link.get("attempt"), int) and now.link["attempt"] > 1 else ""
+    return "" if event in {"", "started"} else f"worker {clean(event, 20)}{times}{f': {why}' if why else ''}"
+
+
+def memory_text(used: float | None, total: float | None) -> str:
+    """Return memory in use, of how much.
+
+    >>> memory_text(3 * 2**30, 2**33)
+    '3.0/8.0 GiB'
+    """
+    if used is None:
+        return ABSENT
+    if total is None:
+        return size(used)
+    return f"{used / 2**30:,.1f}/{total / 2**30:,.1f} GiB"
+
+
+def _labelled(label: str) -> Content:
+    return Content.styled(f" {label:{LABEL_CELLS}}", "$muted")
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return [clean(part, width) for part in wrap(clean(text, 4_000), width)]

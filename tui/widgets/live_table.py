@@ -1,0 +1,91 @@
+"""A table whose figures change several times a second: only the cells that differ are sent to the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rich.segment import Segment
+from textual.geometry import Region
+
+from .frame_table import PAGE_ROWS, FrameTable
+
+if TYPE_CHECKING:
+    import polars as pl
+    from rich.style import Style
+
+    from ..render.columns import Look
+
+STATUS = "status"
+"""Column that is coloured by its first word."""
+INTERVAL, INTERVAL_FROM = "interval", "low_us"
+"""Column of texts that sorts by the figure it begins with."""
+TONES = {
+    "running": "good",
+    "cold": "muted",
+    "paused": "muted",
+    "unavailable": "muted",
+    "compiling": "busy",
+    "throttled": "warn",
+    "contended": "warn",
+    "failed": "bad",
+}
+"""How each state is coloured."""
+
+
+class LiveTable(FrameTable):
+    """Rows that change in place; columns grow but never shrink, so that the figures stand still."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"livetable--{tone}" for tone in ("good", "busy", "warn", "bad")}
+
+    def __init__(self, *, empty: str = "nothing here", id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(empty=empty, id=id, classes=classes)
+        self._seen: tuple[Any, list[list[str]]] = (None, [])
+        """Layout and cells as they were sent last."""
+
+    def _look_at(self, frame: pl.DataFrame) -> dict[str, Look]:
+        before, found = self._looks, super()._look_at(frame)
+        return {
+            name: replace(look, width=max(look.width, before[name].width))
+            if name in before and (look.unit, look.decimals) == (before[name].unit, before[name].decimals)
+            else look
+            for name, look in found.items()
+        }
+
+    def _sort_values(self, frame: pl.DataFrame) -> pl.Series:
+        return super()._sort_values(frame) if self.sort_column != INTERVAL else frame[INTERVAL_FROM]
+
+    def _repaint(self) -> None:
+        top, height = self.scroll_offset.y, self.size.height
+        layout = (self.size, top, self.rows, self.sort_column, self.descending, tuple(self._placed))
+        lines = [self._page(row // PAGE_ROWS)[row % PAGE_ROWS] for row in range(top, min(self.rows, top + height - 1))]
+        before, old = self._seen
+        self._seen = layout, lines
+        if layout != before or len(lines) != len(old):
+            self.refresh()
+            return
+        changed = [
+            Region(placed.left, y, placed.width, 1)
+            for y, pair in enumerate(zip(old, lines, strict=True), start=1)
+            for placed, was, now in zip(self._placed, *pair, strict=True)
+            if was != now
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def _segments(self, row: int, width: int, base: Style, mark: str) -> list[Segment]:
+        segments = super()._segments(row, width, base, mark)
+        texts = self._page(row // PAGE_ROWS)[row % PAGE_ROWS]
+        at = next((at for at, placed in enumerate(self._placed) if placed.column.name == STATUS), None)
+        if at is None or not segments:
+            return segments
+        text = texts[at]
+        tone = TONES.get(text.split(":")[0].split(" ")[0].strip())
+        if tone is None:
+            return segments
+        name = "frametable--muted" if tone == "muted" else f"livetable--{tone}"
+        style = base + self.get_component_rich_style(name, partial=True)
+        whole = "".join(segment.text for segment in segments)
+        start = len(mark) + sum(map(len, texts[:at]))
+        parts = [(whole[:start], base), (whole[start : start + len(text)], style), (whole[start + len(text) :], base)]
+        return [Segment(part, own) for part, own in parts if part]

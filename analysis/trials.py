@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from kinetop.traces.live.members import clean
+
 from . import stats
 from .peaks import Peaks, peaks_of
 from .question import Column
@@ -149,7 +151,8 @@ def rows(
     every, events = _grouped(recording.samples()), _grouped(recording.events())
     limits = peaks if peaks is not None else peaks_of(recording.environment.get("device_name"))
     made = []
-    for key, trial in recording.trials.items():
+    for trial in recording.trials.values():
+        key = clean(trial.variant), clean(trial.case.text)
         row = facts(trial, recording.variants.get(trial.variant, {}))
         if (samples := every.get(key)) is not None:
             row |= times(samples, resamples=resamples, seed=seed)
@@ -208,14 +211,14 @@ def facts(trial: Trial, declared: Mapping[str, Any]) -> dict[str, Any]:
     said, case = trial.prepared or {}, trial.case
     error = said.get("error") or {}
     return {
-        "variant": trial.variant,
-        "case": case.text,
+        "variant": clean(trial.variant),
+        "case": clean(case.text),
         **case.to_dict(),
         "group": declared.get("group"),
         "exact": declared.get("exact", True),
-        "backend": trial.backend or None,
+        "backend": clean(trial.backend) or None,
         "state": trial.state,
-        "why": trial.why or None,
+        "why": clean(trial.why) or None,
         "peak_bytes": said.get("peak_bytes"),
         "max_abs_error": finite(error.get("max_abs")),
         "error_bound": finite(error.get("bound")),

@@ -75,3 +75,88 @@ def event_table(rows: Rows) -> pl.DataFrame:
         pl.col("device").cast(pl.Int32),
         pl.col(*schema.DICTIONARY_COLUMNS).cast(pl.Categorical),
     )
+
+
+HELLO = {
+    "host": "box",
+    "torch": "2.13.0+cpu",
+    "device_name": "Some CPU",
+    "cpu_name": "Some CPU",
+    "threads": 2,
+    "flags": {"OMP_NUM_THREADS": "2"},
+    "git_sha": "abc",
+}
+Spoken = dict[str, Any]
+
+
+@pytest.fixture
+def told() -> Callable[..., Any]:
+    """Make a recording of what a worker might say: `told(case, {"eager": {...}})`, several cases one after the other.
+
+    Members of a variant, all optional: `ns` (list of samples, or of lists, one a round), `marks` (by round), `prepared`, `state`,
+    `why`, `clock_mhz`, `energy_mj` (a round), and `ops`: rows (category, name, bytes) of one step, each worth a microsecond.
+    """
+    from kinetop.traces.live.recording import Recording
+
+    def make(*spoken: Any, hello: Spoken | None = None, declared: Spoken | None = None) -> Recording:
+        made, clock = Recording(), iter(range(1_700_000_000_000_000_000, 2**63 - 1, 1_000_000))
+
+        def say(kind: str, columns: Spoken | None = None, **members: Any) -> None:
+            header = {"kind": kind, "t_ns": next(clock), "seq": 0, **members}
+            for frame in frames.Reader().feed(frames.pack(header, columns)):
+                made.add(frame)
+
+        from kinetop.traces.live.worker import frames
+
+        listed = [{"name": name, **more} for name, more in (declared or {}).items()]
+        say("hello", protocol=1, environment=HELLO | (hello or {}), variants=listed)
+        for case, variants in zip(spoken[::2], spoken[1::2], strict=True):
+            for variant, about in variants.items():
+                _say_trial(say, {"variant": variant, "case": case.to_dict()}, about)
+        assert not made.ignored
+        return made
+
+    return make
+
+
+def _say_trial(say: Callable[..., None], whose: Spoken, about: Spoken) -> None:
+    say("state", **whose, state=about.get("state", "RUNNING"), why=about.get("why", ""))
+    say("prepared", **whose, **about.get("prepared", {}))
+    rounds = about.get("ns", [])
+    rounds = rounds if rounds and isinstance(rounds[0], list) else [rounds]
+    marks = about.get("marks", [[]] * len(rounds))
+    for number, (ns, disturbed) in enumerate(zip(rounds, marks, strict=True)):
+        more = {key: about.get(key) for key in ("clock_mhz", "energy_mj")}
+        timer = {"timer": "perf_counter", "cold_cache": False}
+        if ns:
+            say("samples", {"ns": ("i64", ns)}, **whose, round=number, marks=disturbed, **more, **timer)
+    if about.get("ops"):
+        _say_window(say, whose, about["ops"])
+
+
+def _say_window(say: Callable[..., None], whose: Spoken, ops: list[tuple[str, str, int]], steps: int = 3) -> None:
+    """Say a window in which the operations run one after the other in each step."""
+    kinds = sorted({kind for kind, _, _ in ops} | {"user_annotation"})
+    names: list[str] = []
+    columns: dict[str, list[int]] = {name: [] for name in ("name", "kind", "start_ns", "dur_ns", "device_type", "nbytes")}
+    for step in range(steps):
+        begin = 10_000 + step * 1_000_000
+        label = f"kinetop.step|{whose['variant']}|1|{step}"
+        rows = [("user_annotation", label, 0, begin, 500_000)]
+        rows += [(kind, name, size, begin + 1000 * (at + 1), 1000) for at, (kind, name, size) in enumerate(ops)]
+        for kind, name, size, start_ns, dur_ns in rows:
+            if name not in names:
+                names.append(name)
+            gpu = kind in {"kernel", "gpu_memcpy", "gpu_memset"}
+            values = (names.index(name), kinds.index(kind), start_ns, dur_ns, int(gpu), size)
+            for column, value in zip(columns, values, strict=True):
+                columns[column].append(value)
+    types = {"name": "u32", "kind": "u8", "device_type": "u8"}
+    say(
+        "window",
+        {name: (types.get(name, "i64"), values) for name, values in columns.items()},
+        **whose,
+        **{"window": 1, "steps": steps, "begin_ns": 0, "end_ns": steps * 1_000_000, "dropped": 0, "duty_pct": 1.0, "pid": 7},
+        kinds=kinds,
+        names={str(number): name for number, name in enumerate(names)},
+    )

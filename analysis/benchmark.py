@@ -1,0 +1,247 @@
+"""The bench document: everything that was measured in a run, as JSON for people and programs or as Parquet for a history."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from kinetop.traces.errors import UnreadableError
+from kinetop.traces.live.members import clean
+
+from . import expected, live_findings, parts, trials
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from kinetop.traces.live.recording import Recording, Trial
+
+    from .structure import Structure
+
+SCHEMA = "kinetop.bench/1"
+_SUFFIXES = (".json", ".parquet")
+_RUN_COLUMNS: dict[str, Any] = {
+    "schema": pl.String,
+    "run_id": pl.String,
+    "began": pl.String,
+    "host": pl.String,
+    "device_name": pl.String,
+    "torch": pl.String,
+    "git_sha": pl.String,
+    "environment": pl.String,
+    "settings": pl.String,
+}
+"""Columns of a Parquet row about its run; the last two are JSON text."""
+_RAW_COLUMNS: dict[str, Any] = {
+    "samples_ns": pl.List(pl.Int64),
+    "rounds": pl.List(pl.Int64),
+    "throttled": pl.List(pl.Int64),
+    "contended": pl.List(pl.Int64),
+    "timing": pl.String,
+    "error": pl.String,
+    "structure": pl.String,
+}
+"""Columns of a Parquet row beside the figures; texts are JSON."""
+_JSON_COLUMNS = ("timing", "error", "structure")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a benchmark, as a gate reads it."""
+
+    id: str
+    began: str
+    """ISO 8601, UTC."""
+    environment: Mapping[str, Any]
+    trials: tuple[Mapping[str, Any], ...]
+    """Members of a document's `trials`."""
+    path: str = ""
+    """Where it was read from."""
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], path: str = "") -> Run:
+        """Return the run that a document holds."""
+        run = document["run"]
+        return cls(str(run["id"]), str(run["began"]), document["environment"], tuple(document["trials"]), path)
+
+
+def document(recording: Recording, *, settings: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Return everything that was measured as plain JSON values.
+
+    Args:
+        recording: what was measured.
+        settings: how: samples, min_time_ms, seed, …; noted as they are.
+        options: those of `trials.rows`: base, price_per_hour, peaks, resamples, seed.
+
+    Returns:
+        schema, run (id, began, seconds, settings), environment, trials (figures, raw samples, structure, error, checks), parts,
+        findings, errors. Times are microseconds, samples nanoseconds; what is not a finite number is null.
+    """
+    rows = trials.rows(recording, **options)
+    events = recording.events()
+    made = {
+        "schema": SCHEMA,
+        "run": _run(recording, settings or {}),
+        "environment": recording.environment,
+        "trials": [_trial(recording, trial, row) for trial, row in zip(recording.trials.values(), rows, strict=True)],
+        "parts": [] if events.is_empty() else parts.split(events).to_dicts(),
+        "findings": [asdict(finding) for finding in live_findings.find(recording)],
+        "errors": [dict(error) for error in recording.errors],
+        "dropped": recording.dropped,
+    }
+    plain: dict[str, Any] = _plain(made)
+    return plain
+
+
+def _run(recording: Recording, settings: Mapping[str, Any]) -> dict[str, Any]:
+    began = datetime.fromtimestamp(recording.began_ns / 1e9, UTC)
+    mark = hashlib.sha256(f"{recording.began_ns} {recording.environment.get('host')}".encode()).hexdigest()[:6]
+    return {
+        "id": f"{began:%Y%m%dT%H%M%S}-{mark}",
+        "began": began.isoformat(timespec="seconds"),
+        "seconds": (recording.last_ns - recording.began_ns) / 1e9,
+        "settings": dict(settings),
+    }
+
+
+def _trial(recording: Recording, trial: Trial, row: Mapping[str, Any]) -> dict[str, Any]:
+    seen: Structure | None = row.get("structure")
+    said = trial.prepared
+    return {
+        **{column.name: row.get(column.name) for column in trials.COLUMNS},
+        "samples_ns": list(trial.samples_ns),
+        "rounds": list(trial.rounds),
+        "throttled": [at for at, marks in enumerate(trial.marks) if "throttled" in marks],
+        "contended": [at for at, marks in enumerate(trial.marks) if "contended" in marks],
+        "timing": dict(trial.timing),
+        "flops_useful": said.get("flops_useful"),
+        "flops_executed": said.get("flops_executed"),
+        "bytes_min": said.get("bytes_min"),
+        "error": said.get("error"),
+        "error_skipped": said.get("error_skipped"),
+        "structure": seen.to_dict() | {"copies": seen.copies} if seen is not None else None,
+        "dropped": sum(window.dropped for window in trial.windows),
+        "checks": [{**asdict(check), "ok": check.ok} for check in expected.check(recording, trial)],
+    }
+
+
+def frame(document: Mapping[str, Any]) -> pl.DataFrame:
+    """Return a document as a frame, one row a trial: about the run, the figures, raw samples as lists, the rest as JSON text.
+
+    Args:
+        document: as `document` makes it. Parts, findings and checks are left out; frames of several runs stand below each other.
+    """
+    run, environment = document["run"], document["environment"]
+    about = {
+        "schema": document["schema"],
+        "run_id": run["id"],
+        "began": run["began"],
+        **{name: environment.get(name) for name in ("host", "device_name", "torch", "git_sha")},
+        "environment": json.dumps(environment),
+        "settings": json.dumps(run["settings"]),
+    }
+    figures = trials.framed(document["trials"])
+    raw = [
+        {name: json.dumps(trial[name]) if name in _JSON_COLUMNS else trial[name] for name in _RAW_COLUMNS}
+        for trial in document["trials"]
+    ]
+    first = pl.DataFrame([about] * figures.height, schema=_RUN_COLUMNS, orient="row")
+    return pl.concat([first, figures, pl.DataFrame(raw, schema=_RAW_COLUMNS, orient="row")], how="horizontal")
+
+
+def load(path: Path) -> list[Run]:
+    """Read runs, the oldest first.
+
+    Args:
+        path: a bench document (JSON), rows of such runs (Parquet; several runs are a history), a recorded session, or a folder
+            of these, in which files of other kinds are passed over.
+
+    Raises:
+        UnreadableError: there is no run in it.
+        OSError: it cannot be read.
+    """
+    if path.is_dir():
+        found = [run for file in sorted(path.iterdir()) if file.suffix in _SUFFIXES for run in _passing_over(file)]
+        if not found:
+            raise UnreadableError(f"{path}: no bench results in this folder; `kinetop bench --out FILE.json` makes one")
+    else:
+        found = list(_runs(path))
+    return sorted(found, key=lambda run: run.began)
+
+
+def _passing_over(path: Path) -> Iterator[Run]:
+    try:
+        yield from _runs(path)
+    except UnreadableError:
+        return
+
+
+def _runs(path: Path) -> Iterator[Run]:
+    from kinetop.traces.live import session
+
+    with path.open("rb") as file:
+        start = file.read(4)
+    if start != b"PAR1":
+        if session.is_session(path):  # the journal of one that was not closed
+            yield _session_run(path)
+        else:
+            yield _json_run(path)
+    elif {"schema", "run_id"} <= set(pl.read_parquet_schema(path)):
+        yield from _parquet_runs(path)
+    elif session.is_session(path):
+        yield _session_run(path)
+    else:
+        raise UnreadableError(f"{path}: a Parquet file, but of no benchmark")
+
+
+def _json_run(path: Path) -> Run:
+    try:
+        read = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"{path}: no bench result: {error}") from error
+    schema = read.get("schema") if isinstance(read, dict) else None
+    if schema != SCHEMA:
+        raise UnreadableError(f"{path}: no bench result: its schema is {schema!r}, not {SCHEMA!r}")
+    try:
+        return Run.of(read, str(path))
+    except (KeyError, TypeError) as error:
+        raise UnreadableError(f"{path}: a bench result that lacks {error}") from error
+
+
+def _parquet_runs(path: Path) -> Iterator[Run]:
+    read = pl.read_parquet(path)
+    if odd := [schema for schema in read["schema"].unique().to_list() if schema != SCHEMA]:
+        raise UnreadableError(f"{path}: no bench result: its schema is {odd[0]!r}, not {SCHEMA!r}")
+    for _, rows in read.group_by("run_id", maintain_order=True):
+        members = [
+            row | {name: json.loads(row[name]) if row[name] else None for name in _JSON_COLUMNS}
+            for row in rows.iter_rows(named=True)
+        ]
+        first = members[0]
+        yield Run(first["run_id"], first["began"], json.loads(first["environment"]), tuple(members), str(path))
+
+
+def _session_run(path: Path) -> Run:
+    from kinetop.traces.live import session
+    from kinetop.traces.live.recording import Recording
+
+    recording = Recording()
+    for said in session.frames(path):
+        recording.add(said)
+    return Run.of(document(recording), str(path))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: every text can be written, every number is finite."""
+    if isinstance(value, dict):
+        return {clean(str(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return trials.finite(value)
+    return clean(value) if isinstance(value, str) else value

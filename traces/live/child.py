@@ -56,7 +56,6 @@ class Child:
         child.output = await child._reader(process.stdout)
         child.errors = await child._reader(process.stderr)
         child._input, _ = await child._loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-        child._transports.append(child._input)
         return child
 
     output: asyncio.StreamReader
@@ -95,15 +94,18 @@ class Child:
         """
         if self._process.returncode is not None:
             return
-        self._input.close() if not self._input.get_write_buffer_size() else self._input.abort()
+        self._input.abort()  # whatever it has not read it need not read
         if patience_s and not await self._ends_within(patience_s):
             self.signal(signal.SIGTERM)
             await self._ends_within(patience_s)
         self.signal(signal.SIGKILL)
         await self.ended.wait()
         self._process.wait()
+
+    def forget(self) -> None:
+        """Close what is left of its pipes, read to their end or not."""
         for transport in self._transports:
-            transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
+            transport.close()
 
     async def _ends_within(self, seconds: float) -> bool:
         try:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import TorchMissingError
+from .worker.loader import no_torch
 
 _LOOK = """
 import sys
@@ -36,7 +37,7 @@ def find() -> str:
     for python in tried:
         if has_torch(python):
             return python
-    raise TorchMissingError(missing(", ".join(tried)))
+    raise TorchMissingError(no_torch(", ".join(tried)))
 
 
 def has_torch(python: str) -> bool:
@@ -53,11 +54,3 @@ def has_torch(python: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
-
-
-def missing(where: str) -> str:
-    """Return what a person can do when there is no torch in a place."""
-    return (
-        f"there is no torch in {where}: install it there (`pip install torch`, or `pip install 'kinetop[live]'`), "
-        "or name an interpreter that has it with --python"
-    )

@@ -14,13 +14,13 @@ from ..errors import WorkerError
 from . import bootstrap, interpreter
 from .child import CHUNK_BYTES, Child
 from .orders import Orders
-from .vitals import End, Vitals
-from .vitals import Timeouts as Timeouts
+from .vitals import End, Timeouts, Vitals
 from .worker.frames import MAGIC, Frame, FrameError, Reader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+__all__ = ["Link", "Start", "Timeouts"]
 _WAITING_FRAMES = 512
 """Frames kept for a consumer that is slow; then the worker waits."""
 _TICK_S = 0.2
@@ -175,6 +175,7 @@ class Link:
             await asyncio.wait({reading, logging}, timeout=_DRAIN_S)
             for task in (reading, logging):
                 task.cancel()
+            child.forget()
         broken = reading.result() if reading.done() and not reading.cancelled() else None
         return overdue or broken or End("lost", vitals.last_words(child.why))
 

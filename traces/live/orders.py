@@ -40,7 +40,7 @@ class Orders:
         if isinstance(case := members.get("case"), Case):
             order["case"] = case.to_dict()
         if do in JOBS:
-            self._job, self._focus = order, None
+            self._job, self._focus, self._paused = order, None, False
         elif do == "focus":
             self._focus = order
         elif do in {"pause", "resume"}:

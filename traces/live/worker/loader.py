@@ -7,6 +7,7 @@ import linecache
 import os
 import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ ENVIRONMENT = {"KINETO_LOG_LEVEL": "99", "OMP_WAIT_POLICY": "passive"}
 """Set where the user did not: Kineto writes to standard error in each window; waiting OpenMP threads burn shared cores."""
 
 
-class Sources:
+class Sources(Loader, MetaPathFinder):
     """Finds and loads modules kept in memory, by name: (whether it is a package, its source)."""
 
     def __init__(self, modules: dict[str, tuple[bool, str]]) -> None:
@@ -69,8 +70,16 @@ def install(package: str, modules: dict[str, tuple[bool, str]]) -> None:
     """
     parts = package.split(".")
     parents = {".".join(parts[:depth]): (True, "") for depth in range(1, len(parts))}
-    sys.meta_path.insert(0, Sources(modules))  # type: ignore[arg-type]
-    sys.meta_path.append(Sources(parents))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, Sources(modules))
+    sys.meta_path.append(Sources(parents))
+
+
+def no_torch(where: str) -> str:
+    """Return what a person can do when there is no torch in a place."""
+    return (
+        f"there is no torch in {where}: install it there (`pip install torch`, or `pip install 'kinetop[live]'`), "
+        "or name an interpreter that has it with --python"
+    )
 
 
 def start(sent: dict[str, Any], commands: BinaryIO, frames: int) -> None:

@@ -13,6 +13,7 @@ from .live_rules import RULES, Evidence, Subject
 from .seen import Seen
 
 if TYPE_CHECKING:
+    from kinetop.traces.live.names import Window
     from kinetop.traces.live.recording import Recording, Trial
 
 Level = Literal["error", "warning", "info"]
@@ -56,18 +57,17 @@ def _of_trial(recording: Recording, trial: Trial) -> list[Finding]:
     return [_finding(code, evidence, trial) for code, evidence in found if evidence is not None]
 
 
-_kept: WeakKeyDictionary[Trial, tuple[int, Seen]] = WeakKeyDictionary()
+_kept: WeakKeyDictionary[Trial, tuple[Window, Seen]] = WeakKeyDictionary()
 """A live screen asks four times a second, and windows come every few seconds."""
 
 
 def _seen(recording: Recording, trial: Trial) -> Seen | None:
     if not trial.windows:
         return None
-    stamp = id(trial.windows[-1])
-    stamped, seen = _kept.get(trial, (0, None))
-    if seen is None or stamped != stamp:
+    newest, seen = _kept.get(trial, (None, None))
+    if seen is None or newest is not trial.windows[-1]:
         seen = Seen(recording.events(trial.variant, trial.case.text))
-        _kept[trial] = stamp, seen
+        _kept[trial] = trial.windows[-1], seen
     return seen
 
 

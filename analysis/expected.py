@@ -49,7 +49,7 @@ def check(recording: Recording, trial: Trial) -> list[Check]:
 
 def checked(seen: Seen, trial: Trial) -> list[Check]:
     """Return a check for every pattern of a trial, from events that were read already."""
-    names = seen.names()
+    names = seen.names
     return [_one(names, pattern, kind) for kind in ("expected", "unexpected") for pattern in _patterns(trial.prepared.get(kind))]
 
 

@@ -157,8 +157,8 @@ def _why_math(subject: Subject, seen: Seen) -> str:
 def mask_rebuilt(_: Subject, seen: Seen) -> Evidence | None:
     """Return what building masks in the step costs."""
     names = "tril|triu"
-    built = seen.share(f"^aten::({names})_?$")
-    if built is None:  # or compared from positions, as block masks are
+    drawn = seen.share(f"^aten::({names})_?$") and seen.share("^aten::(ones|full|new_ones|new_full|ones_like|full_like)$")
+    if drawn is None:  # or compared from positions, as block masks are
         compared = seen.share("^aten::(ge|le|gt|lt)$", outside="^aten::(_safe_softmax|softmax)$")
         if compared is None or seen.share("^aten::arange$") is None:
             return None
@@ -166,7 +166,7 @@ def mask_rebuilt(_: Subject, seen: Seen) -> Evidence | None:
     share = seen.share(
         f"^aten::({names}|ones|full|where|logical_not|logical_and|bitwise_and|__and__)_?$", outside=r"^aten::\w*softmax$"
     )
-    ran = seen.names().filter(pl.col("name").str.contains(f"^aten::({names}|ones|full|where)_?$"))["name"]
+    ran = seen.names.filter(pl.col("name").str.contains(f"^aten::({names}|ones|full|where)_?$"))["name"]
     return Evidence(f"{', '.join(sorted(ran))}: {share}")
 
 
@@ -205,7 +205,7 @@ def flex_uncompiled(subject: Subject, seen: Seen) -> Evidence | None:
     if not flex or (batched := seen.share("^aten::bmm$")) is None or seen.share(r"^aten::_(safe_)?softmax$") is None:
         return None
     limit = next((line for line in reversed(subject.log) if "recompile_limit" in line or "cache_size_limit" in line), None)
-    text = f"{len(seen.names()):,} kinds of operators in a step; aten::bmm {batched}, with a softmax of its own"
+    text = f"{len(seen.names):,} kinds of operators in a step; aten::bmm {batched}, with a softmax of its own"
     if limit is not None:
         text += f"; the worker logged: {' '.join(limit.split())[:200]}"
         return Evidence(text, {"fix": _RAISE_LIMIT})

@@ -100,8 +100,9 @@ class Seen:
         """Return the share of the step's time that parts take."""
         return float(self.parts.filter(pl.col("part").is_in(names))["share_pct"].sum())
 
+    @cached_property
     def names(self) -> pl.DataFrame:
-        """Return name, count and per_step of every operator and GPU activity, the most frequent first."""
+        """Name, count and per_step of every operator and GPU activity, the most frequent first."""
         every = pl.concat([self.ops.filter(~pl.col("range")).select("name"), self.gpu.select("name")])
         counted = every.group_by("name").agg(count=pl.len()).sort("count", "name", descending=[True, False])
         return counted.with_columns(per_step=pl.col("count") / max(1, self.count))
@@ -114,10 +115,20 @@ class Seen:
             inside: only within an operator (or range) that fits this.
             outside: only where nothing around it fits this.
         """
+        asked = pattern, inside, outside
+        if asked not in self._shares:
+            self._shares[asked] = self._share(*asked)
+        return self._shares[asked]
+
+    @cached_property
+    def _shares(self) -> dict[tuple[str, str | None, str | None], Share | None]:
+        return {}
+
+    def _share(self, pattern: str, inside: str | None, outside: str | None) -> Share | None:
         fits = self.ops["name"].str.contains(pattern)
-        if inside is not None:
+        if fits.any() and inside is not None:
             fits &= self._inside(inside)
-        if outside is not None:
+        if fits.any() and outside is not None:
             fits &= ~self._inside(outside)
         if not fits.any():
             return None

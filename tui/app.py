@@ -52,6 +52,7 @@ class KinetopApp(App[int]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (32, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(n), f"view({n})", f"view {n}", id=f"app.view_{n}", show=False) for n in range(1, 10)),
+        Binding("v", "views", "all views", id="app.views", show=False, tooltip="Choose among all views"),
         Binding("o", "home", "open another trace", id="app.home", show=False),
         Binding(
             "question_mark",
@@ -254,8 +255,19 @@ class KinetopApp(App[int]):
     def action_view(self, number: int) -> None:
         """Show a view by its number."""
         if 0 < number <= len(self.views):
+            self._go_to(self.views[number - 1])
+
+    def _go_to(self, name: str | None) -> None:
+        if name is not None:
             self._drilled.clear()
-            self.open_view(self.views[number - 1])
+            self.open_view(name)
+
+    def action_views(self) -> None:
+        """Choose a view among all."""
+        if self.current_mode in self.views:
+            from .screens.pick import PickScreen
+
+            self.push_screen(PickScreen("view", self.views, self.current_mode), self._go_to)
 
     def action_home(self) -> None:
         """Open another trace."""

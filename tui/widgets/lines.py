@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from textual.screen import Screen
 
 
+_FIRST, _FIRST_WIDE, _WIDE = 3, 5, 100
+"""Views that are always named, and on a screen of at least `_WIDE` cells; the others are when they are in front."""
+_NUMBERED = 9
+"""Views that have a number key."""
+
 Entry = tuple[str, str, str, str]
 """Key, label, action, style."""
 
@@ -83,10 +88,13 @@ class KeyLine(Widget):
         current = self.app.current_mode
         if current not in names:
             return []
-        return [
-            (str(n), name, f"app.view({n})", "bold underline" if name == current else "")
-            for n, name in enumerate(names[:9], start=1)
+        first = _FIRST_WIDE if self.size.width >= _WIDE else _FIRST
+        shown = [
+            (str(n) if n <= _NUMBERED else "", name, f"app.view({n})", "bold underline" if name == current else "")
+            for n, name in enumerate(names, start=1)
+            if n <= first or name == current
         ]
+        return [*shown, ("v", "views", "app.views", "$muted")]
 
     def _keys(self) -> tuple[list[Entry], list[Entry]]:
         """Keys of the view and of what has the focus, and keys of the app."""

@@ -13,7 +13,21 @@ if TYPE_CHECKING:
 
 ENVIRONMENT = frozenset(
     {
-        *("host", "python", "torch", "cuda", "cudnn", "driver", "hip", "device_name", "device_count", "cpu_name", "cpus"),
+        *(
+            "host",
+            "python",
+            "torch",
+            "cuda",
+            "cudnn",
+            "driver",
+            "hip",
+            "device",
+            "devices",
+            "device_name",
+            "device_count",
+            "cpu_name",
+            "cpus",
+        ),
         *("threads", "memory_bytes", "priority_order", "flags", "git_sha", "profiler", "compiler", "os"),
     }
 )

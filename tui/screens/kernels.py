@@ -70,14 +70,16 @@ class KernelsScreen(ViewScreen):
         yield Picture(id="detail", classes="pane")
 
     def fetch(self) -> Result:
-        """Ask for the kernels."""
-        return self.question("kernels", work=self.work(), group_by=self.group_by, copies=self.copies)
+        """Ask for the kernels; where a filter from elsewhere names copies only, for the copies too."""
+        work = self.work()
+        answer = self.question("kernels", work=work, group_by=self.group_by, copies=self.copies)
+        if self._from_elsewhere and answer.main.is_empty() and not work.gpu.is_empty():
+            self.copies = "yes"
+            answer = self.question("kernels", work=work, group_by=self.group_by, copies=self.copies)
+        return answer
 
     def show(self, answer: Result) -> None:
         """Fill the table."""
-        if self._from_elsewhere and answer.main.is_empty() and self.copies == "no" and answer.work.gpu.height:
-            self.action_copies()
-            return
         table = answer.question.tables[0]
         self._answer_work = answer.work
         shown = self.query_one(KernelTable)

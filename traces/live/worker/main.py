@@ -43,7 +43,7 @@ class Worker:
         self._told_ns = 0
         self._does = {
             **{"hello": self._hello, "start": self._start, "bench": self._start, "focus": self._focus},
-            **{"pause": self._pause, "resume": self._resume, "capture": self._capture, "quit": self._quit},
+            **{"pause": self._pause, "resume": self._resume, "capture": self._capture, "probe": self._probe, "quit": self._quit},
         }
 
     def run(self) -> None:
@@ -142,6 +142,15 @@ class Worker:
         send = bool(order.get("send_traces"))
         self._of(name).capture(name, str(order["path"]), int(order.get("steps") or 3), send=send)
 
+    def _probe(self, order: Mapping[str, Any]) -> None:
+        """Say of every variant that cannot run a case why; one of another mode is asked about its own."""
+        case = Case.from_dict(order["case"])
+        for name, variant in self._variants.items():
+            mode = case.mode if case.mode in variant.modes else variant.modes[0]
+            asked = case.with_(mode=mode, q_len=1 if mode == "decode" else case.q_len)
+            if why := catalog.refusal(variant, asked):
+                self._voice.say("state", variant=name, state="UNAVAILABLE", why=why, case=case.to_dict())
+
     def _quit(self, _: Mapping[str, Any]) -> NoReturn:
         self._doing.at("ending")
         os._exit(0)  # not through exit handlers: pools of compilers and device runtimes may wait long in theirs
@@ -199,6 +208,7 @@ def _said(variant: Variant) -> dict[str, Any]:
         "why_not": why,
         "modes": list(variant.modes),
         "tags": sorted(variant.tags),
+        "exact": variant.exact,
     }
 
 

@@ -94,7 +94,8 @@ class Child:
         """
         if self._process.returncode is not None:
             return
-        self._input.abort()  # whatever it has not read it need not read
+        if not self._input.is_closing():
+            self._input.abort()  # whatever it has not read it need not read
         if patience_s and not await self._ends_within(patience_s):
             self.signal(signal.SIGTERM)
             await self._ends_within(patience_s)

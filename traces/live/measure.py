@@ -27,6 +27,7 @@ def measure(
     min_time_ms: float = 200,
     windows: int = 1,
     trace_dir: Path | None = None,
+    probe: bool = False,
     progress: Callable[[Frame], None] | None = None,
     timeouts: Timeouts = Timeouts(),  # noqa: B008
 ) -> Recording:
@@ -40,6 +41,7 @@ def measure(
         min_time_ms: least time of these calls together, in milliseconds.
         windows: profiled windows of each variant, for attribution.
         trace_dir: folder that gets a Chrome trace of each variant; none when None.
+        probe: also say of every variant there is why it cannot run the first case.
         progress: called with each frame as it comes.
         timeouts: how long the worker is waited for.
 
@@ -48,7 +50,10 @@ def measure(
     """
     order = {"variants": list(variants), "samples": samples, "min_time_ms": min_time_ms, "windows": windows}
     order["trace_dir"] = None if trace_dir is None else str(trace_dir.resolve())
-    return asyncio.run(_measure(Link(start, timeouts=timeouts), cases, order, progress))
+    link = Link(start, timeouts=timeouts)
+    if probe and cases:
+        link.send("probe", case=cases[0])
+    return asyncio.run(_measure(link, cases, order, progress))
 
 
 async def _measure(

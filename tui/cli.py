@@ -133,9 +133,9 @@ def _let_go_of_stdout() -> None:
 
 
 def _add_written_commands() -> None:
-    from .commands import cache, convert, demo, info, opening, rules, sql
+    from .commands import cache, convert, demo, doctor, info, live, opening, replay, rules, sql
 
-    for module in (opening, convert, sql, rules, info, cache, demo):
+    for module in (opening, live, replay, doctor, convert, sql, rules, info, cache, demo):
         module.add_to(app)
 
 

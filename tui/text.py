@@ -106,6 +106,11 @@ def bare_table(frame: pl.DataFrame, look: Look) -> str:
     return "\n".join(_table(frame, guessed(frame), look)) + "\n"
 
 
+def table_text(frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "") -> str:
+    """Return a frame with declared columns as an aligned table; declared ones that it lacks are passed over."""
+    return "\n".join(_table(frame, columns, look, sort=sort)) + "\n"
+
+
 def guessed(frame: pl.DataFrame) -> list[Column]:
     """Return columns for a frame that has no declaration: the name's suffix says the unit, else the type does."""
     from kinetop.analysis.question import Column

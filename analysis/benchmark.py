@@ -185,18 +185,13 @@ def _runs(path: Path) -> Iterator[Run]:
     from kinetop.traces.live import session
 
     with path.open("rb") as file:
-        start = file.read(4)
-    if start != b"PAR1":
-        if session.is_session(path):  # the journal of one that was not closed
-            yield _session_run(path)
-        else:
-            yield _json_run(path)
-    elif {"schema", "run_id"} <= set(pl.read_parquet_schema(path)):
-        yield from _parquet_runs(path)
-    elif session.is_session(path):
+        parquet = file.read(4) == b"PAR1"
+    if session.is_session(path):
         yield _session_run(path)
+    elif parquet:
+        yield from _parquet_runs(path)
     else:
-        raise UnreadableError(f"{path}: a Parquet file, but of no benchmark")
+        yield _json_run(path)
 
 
 def _json_run(path: Path) -> Run:
@@ -214,14 +209,17 @@ def _json_run(path: Path) -> Run:
 
 
 def _parquet_runs(path: Path) -> Iterator[Run]:
-    read = pl.read_parquet(path)
+    try:
+        read = pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise UnreadableError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from error
+    if missing := {*_RUN_COLUMNS, *_RAW_COLUMNS, "variant", "case", "median_us"} - set(read.columns):
+        raise UnreadableError(f"{path}: a Parquet file, but of no benchmark: it lacks {', '.join(sorted(missing)[:3])}")
     if odd := [schema for schema in read["schema"].unique().to_list() if schema != SCHEMA]:
         raise UnreadableError(f"{path}: no bench result: its schema is {odd[0]!r}, not {SCHEMA!r}")
     for _, rows in read.group_by("run_id", maintain_order=True):
-        members = [
-            row | {name: json.loads(row[name]) if row[name] else None for name in _JSON_COLUMNS}
-            for row in rows.iter_rows(named=True)
-        ]
+        told = rows.iter_rows(named=True)
+        members = [row | {name: json.loads(row[name] or "null") for name in _JSON_COLUMNS} for row in told]
         first = members[0]
         yield Run(first["run_id"], first["began"], json.loads(first["environment"]), tuple(members), str(path))
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from .trials import CASE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from .benchmark import Run
 
 _SAME = ("device_name", "cpu_name", "driver", "cuda", "hip", "threads")
-_SAME_MINOR = ("torch", "cudnn")
-"""Versions of which only the first two parts matter."""
-_FREE_FLAGS = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
-"""Which of several like devices it was makes no difference."""
+_FREE_FLAGS = re.compile(r".*(_VISIBLE_DEVICES|_HOME|_DIR|_PATH|_VERSION|_LOG_LEVEL|_DEBUG)|(TORCH|PYTORCH)_LOGS")
+"""Variables that choose among like devices, folders and what is logged."""
 _TIMING = {"timer": "timer", "cold_cache": "cold cache"}
 
 
@@ -29,13 +28,14 @@ def differences(new: Run, old: Run) -> list[str]:
         old: the baseline.
     """
     here, there = new.environment, old.environment
-    found = [*_differing(_SAME, here, there), *_differing(_SAME_MINOR, _minor(here), _minor(there))]
+    found = [*_differing(_SAME, here, there), *_differing(("torch", "cudnn"), _versions(here), _versions(there))]
     flags, old_flags = _mapping(here.get("flags")), _mapping(there.get("flags"))
-    found += _differing(sorted({*flags, *old_flags} - _FREE_FLAGS), flags, old_flags, absent=True)
+    named = sorted(name for name in {*flags, *old_flags} if not _FREE_FLAGS.fullmatch(name))
+    found += _differing(named, flags, old_flags, absent=bool(flags and old_flags))
     return found + _cases(new, old)
 
 
-def _differing(names: Any, new: Mapping[str, Any], old: Mapping[str, Any], *, absent: bool = False) -> Iterator[str]:
+def _differing(names: Iterable[str], new: Mapping[str, Any], old: Mapping[str, Any], *, absent: bool = False) -> Iterator[str]:
     for name in names:
         now, before = new.get(name), old.get(name)
         if now != before and (absent or (now is not None and before is not None)):
@@ -50,11 +50,13 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _minor(environment: Mapping[str, Any]) -> dict[str, str | None]:
-    def cut(version: Any) -> str | None:
-        return None if version is None else ".".join(str(version).split("+")[0].split(".")[:2])
-
-    return {name: cut(environment.get(name)) for name in _SAME_MINOR}
+def _versions(environment: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return versions without what makes no difference: torch's patch and build, the patch of cuDNN (90501 is 9.5.1)."""
+    torch, cudnn = environment.get("torch"), environment.get("cudnn")
+    return {
+        "torch": None if torch is None else ".".join(str(torch).split("+")[0].split(".")[:2]),
+        "cudnn": f"{cudnn // 10_000}.{cudnn // 100 % 100}" if isinstance(cudnn, int) and cudnn >= 10_000 else cudnn,
+    }
 
 
 def _cases(new: Run, old: Run) -> list[str]:

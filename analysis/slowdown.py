@@ -90,7 +90,7 @@ def time_verdict(
     new, old = stats.median(new_us), stats.median(old_us)
     low, high = stats.ratio_interval(new_us, old_us, seed=seed)
     spread = max(around.history_us) - min(around.history_us) if around.history_us else 0.0
-    noise = max(NOISE_MADS * stats.mad(old_us), stats.drift(new_us), stats.drift(old_us), spread)
+    noise = max(NOISE_MADS * stats.mad(old_us), stats.drift(new_us) + stats.drift(old_us), spread)
     p = stats.mann_whitney(new_us, old_us) if around.p is None else around.p
     found = Timing("UNDECIDED", "", old, new, new / old, low, high, noise, p)
     up = 1 + threshold_pct / 100

@@ -7,7 +7,6 @@ import platform
 import shutil
 import socket
 import subprocess
-import sys
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,13 +53,11 @@ def describe(device: str | None = None) -> dict[str, Any]:
         "host": socket.gethostname(),
         "os": platform.platform(),
         "python": platform.python_version(),
-        "executable": sys.executable,
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
         "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None,
         "driver": _driver(),
-        "triton": _version("triton"),
         "device": device,
         "devices": there,
         "device_name": _device_name(device),
@@ -174,8 +171,8 @@ def _settings() -> dict[str, Any]:
 
 
 def _compiler() -> str | None:
-    """Return the C++ compiler that torch.compile would take on a CPU."""
-    for name in (os.environ.get("CXX"), "g++", "clang++", "c++"):
-        if name and shutil.which(name):
-            return _output(name, "--version")
-    return None
+    """Return what torch.compile would build with: the C++ compiler, and Triton's version where it is installed."""
+    names = (os.environ.get("CXX"), "g++", "clang++", "c++")
+    found = next((name for name in names if name and shutil.which(name)), None)
+    triton = _version("triton")
+    return ", ".join([*filter(None, [found and _output(found, "--version")]), *([f"triton {triton}"] if triton else [])]) or None

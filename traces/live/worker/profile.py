@@ -25,7 +25,7 @@ STEPS = 3
 LONG_CALL_NS = 50_000_000
 WINDOWS_BETWEEN_COLLECTIONS = 25
 """Reading events leaves garbage in cycles: 318 MB per 1,000 windows were seen on torch 2.11 with CUDA."""
-_FIRST_COST_NS = 20_000_000
+_FIRST_COST_NS = 10_000_000
 """What starting, stopping and reading are taken to cost before a window was measured."""
 
 
@@ -40,6 +40,18 @@ class _Process:
     lock: threading.Lock = field(default_factory=threading.Lock)
     names: kineto.Names = field(default_factory=kineto.Names)
     windows: int = 0
+    collection_ns: int = 200_000_000
+    """What the last collection of garbage took; before the first, a guess."""
+
+    @property
+    def collects(self) -> bool:
+        """Whether garbage is collected before the next window."""
+        return self.windows % WINDOWS_BETWEEN_COLLECTIONS == WINDOWS_BETWEEN_COLLECTIONS - 1
+
+    def collect(self) -> None:
+        began = time.perf_counter_ns()
+        gc.collect()
+        self.collection_ns = time.perf_counter_ns() - began
 
 
 _process = _Process()
@@ -131,7 +143,8 @@ class Windows:
             duty_pct: the largest share.
         """
         guess = _FIRST_COST_NS + 2 * call_ns * (self.steps(call_ns) + 1)
-        cost = 2 * self._cost_ns.get(variant, guess)
+        cost = 2 * self._cost_ns[variant] if variant in self._cost_ns else guess
+        cost += _process.collection_ns * _process.collects
         elapsed = time.perf_counter_ns() - self._began_ns
         return 100 * (self._spent_ns + cost) <= duty_pct * (elapsed + cost)
 
@@ -165,6 +178,9 @@ class Windows:
         Raises:
             ProfilerBusyError: another profiler is active or took the events.
         """
+        if _process.collects:
+            _process.collect()
+            self._spent_ns += _process.collection_ns
         began = time.perf_counter_ns()
         try:
             if not _process.windows:
@@ -199,8 +215,6 @@ class Windows:
                         call()
             found = kineto.rows(events(profiler), _process.names, shapes=shapes)
         _process.windows += 1
-        if _process.windows % WINDOWS_BETWEEN_COLLECTIONS == 0:
-            gc.collect()
         return number, found
 
     def _header(self, variant: str, number: int, steps: int, found: kineto.Rows) -> dict[str, Any]:
@@ -212,7 +226,7 @@ class Windows:
         header = {
             "kind": "window",
             "variant": variant,
-            "case": self.case.text,
+            "case": self.case.to_dict(),
             "window": number,
             "steps": steps,
             "begin_ns": begin_ns,

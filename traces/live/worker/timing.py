@@ -87,6 +87,14 @@ def _version(text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in (text or "0").split(".") if part.isdigit())
 
 
+def _first_backward() -> None:
+    """Run a backward: a process's first one imports for seconds, which is no variant's time."""
+    import torch
+
+    one = torch.ones(1, requires_grad=True)
+    torch.autograd.grad(one * 1, one, torch.ones(1))
+
+
 class Timer:
     """Takes samples of calls on one case's device."""
 
@@ -97,6 +105,8 @@ class Timer:
         self.cold_cache = self.name == "cuda_event"
         """Whether each sample begins with a cold level 2 cache."""
         self._flush: Any = None
+        if case.mode == "backward":
+            _first_backward()
 
     def once(self, call: Callable[[], Any]) -> tuple[Any, int]:
         """Call once and wait for the device; return the result and the nanoseconds, for first calls and compilation."""

@@ -365,3 +365,25 @@ def test_any_frames_come_back_from_the_journal_and_from_the_trace(tmp_path: Path
     file.close()
     assert list(session.frames(path)) == frames
     assert read_metadata(path)["report"]["events"] == pl.scan_parquet(path).select(pl.len()).collect().item() >= len(frames)
+
+
+def test_the_session_that_comes_with_kinetop_shows_everything_and_names_nobody() -> None:
+    path = session.demo()
+    assert path.stat().st_size <= 300_000
+    made, texts = Recording(), []
+    for frame in session.frames(path):
+        made.add(frame)
+        texts.append(json.dumps(frame.header))
+    assert not made.ignored
+    assert made.environment["host"] == "demo"
+    assert not [text for text in texts if "/root" in text or "/home/" in text or "/Users/" in text or "/work" in text]
+    assert 15 < (made.last_ns - made.began_ns) / 1e9 < 60
+    assert len(made.trials) >= 5
+    assert made.telemetry
+    for trial in made.trials.values():
+        assert len(trial.samples_ns) >= 100, trial.variant
+        assert trial.prepared["flops_useful"] > 0
+        assert len(trial.windows) >= 3, trial.variant
+    events = made.events()
+    assert events.filter(pl.col("step").is_not_null() & (pl.col("cat") == "cpu_op"))["variant"].n_unique() == len(made.trials)
+    assert not (kinetop.open(path).warnings[1:]), "only that there is no GPU"

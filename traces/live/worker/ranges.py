@@ -46,6 +46,11 @@ def step(variant: str, window: int, number: int) -> AbstractContextManager[Any]:
     return marked
 
 
+def is_taking() -> bool:
+    """Return whether a window is being taken, so that parts are marked."""
+    return _taking
+
+
 @contextmanager
 def taking() -> Iterator[None]:
     """Let `part` mark its ranges within."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ class Only:
             enable(before)
 
 
-def taken(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, gqa: bool = False) -> str:
+def taken(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, gqa: bool = False, dropout: float = 0.0) -> str:
     """Return the backend that scaled_dot_product_attention takes for these tensors; empty where torch does not say.
 
     Args:
@@ -56,19 +57,20 @@ def taken(q: Any, k: Any, v: Any, mask: Any = None, *, causal: bool = False, gqa
         mask: a tensor, or a causal bias of torch.nn.attention.bias.
         causal: upper-left causal.
         gqa: enable_gqa.
+        dropout: dropout_p.
     """
     import torch
-    from torch.nn.attention.bias import CausalBias
 
-    if isinstance(mask, CausalBias):
+    biases = sys.modules.get("torch.nn.attention.bias")  # imported by who made one; importing it takes seconds
+    if biases is not None and isinstance(mask, biases.CausalBias):
         if mask.variant.name != "LOWER_RIGHT" or mask.seq_len_q == mask.seq_len_kv:
-            return taken(q, k, v, causal=True, gqa=gqa)
+            return taken(q, k, v, causal=True, gqa=gqa, dropout=dropout)
         for name in ("flash", "efficient"):
             if _can_use(name, q, k, v, None, causal=False, gqa=gqa):
                 return name
         mask = mask._materialize(q.device)
     try:
-        return BACKENDS.get(torch._fused_sdp_choice(q, k, v, mask, 0.0, causal, scale=None, enable_gqa=gqa), "")
+        return BACKENDS.get(torch._fused_sdp_choice(q, k, v, mask, dropout, causal, scale=None, enable_gqa=gqa), "")
     except (RuntimeError, NotImplementedError, AttributeError):
         return ""  # a device without a say in it, such as mps
 

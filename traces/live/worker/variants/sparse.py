@@ -164,6 +164,7 @@ VARIANTS = (
         "sparse",
         "Each block of queries sees the first block of keys, its own and the one before it (and after it, if not causal).",
         lambda case, inputs: _blocked(case, inputs, _block_plan(case)),
+        why_not=lambda case: "blocks need kv_len >= q_len" if case.q_len > case.kv_len else None,
         exact=False,
         reference=lambda case, inputs: calls.plain(case, inputs, mask=pattern(case, inputs.q.device)),
         executed=lambda case: _block_plan(case).share(case),

@@ -101,7 +101,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="See what the GPUs did in any PyTorch trace. `kinetop PATH` opens it in the terminal app; where stdout is no terminal, "
     "it prints the summary.",
-    epilog="Exit codes: 0 fine, 2 usage, 3 input unreadable or not comparable, 130 cancelled. Data on stdout, talk on stderr.",
+    epilog="Exit codes: 0 fine, 1 gate failed, 2 usage, 3 input unreadable or not comparable, 130 cancelled. "
+    "Data on stdout, talk on stderr.",
 )
 
 
@@ -133,9 +134,9 @@ def _let_go_of_stdout() -> None:
 
 
 def _add_written_commands() -> None:
-    from .commands import cache, convert, demo, doctor, info, live, opening, replay, rules, sql
+    from .commands import bench, cache, convert, demo, doctor, gate, info, live, opening, replay, rules, sql
 
-    for module in (opening, live, replay, doctor, convert, sql, rules, info, cache, demo):
+    for module in (opening, live, bench, gate, replay, doctor, convert, sql, rules, info, cache, demo):
         module.add_to(app)
 
 

@@ -9,6 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kinetop.traces.errors import FilterError
 
 _STEP_S = 0.1
@@ -41,7 +43,7 @@ def is_plain(stream: Any) -> bool:
 
 
 class ProgressLine:
-    """One line on standard error that tells how far an import is; silent where that is no terminal.
+    """One line on standard error that tells how far something is; silent where that is no terminal.
 
     Use it as a context manager; it takes the line away when it ends.
     """
@@ -56,12 +58,14 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._dirty:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._clear()
 
     def __call__(self, state: dict[str, Any]) -> None:
         """Show a state: `bytes`, `total_bytes`, `events`, `file`."""
+        self.show(lambda: progress_text(state, time.monotonic() - self._started_s))
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Show a text in the line's place, made only when the last one has stood long enough."""
         now_s = time.monotonic()
         if not self._on or now_s - self._shown_s < _STEP_S:
             return
@@ -70,8 +74,19 @@ class ProgressLine:
         width = shutil.get_terminal_size().columns - 1
         from .format import clean
 
-        sys.stderr.write(f"\r{clean(progress_text(state, now_s - self._started_s), width)}\x1b[K")
+        sys.stderr.write(f"\r{clean(text(), width)}\x1b[K")
         sys.stderr.flush()
+
+    def say(self, text: str) -> None:
+        """Say something that stays, above the line."""
+        self._clear()
+        say(text)
+
+    def _clear(self) -> None:
+        if self._dirty:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._dirty, self._shown_s = False, 0.0
 
 
 def progress_text(state: dict[str, Any], elapsed_s: float) -> str:

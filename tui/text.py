@@ -111,6 +111,11 @@ def table_text(frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, so
     return "\n".join(_table(frame, columns, look, sort=sort)) + "\n"
 
 
+def declared_table(frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "") -> str:
+    """Return a frame as an aligned table, with the columns as they are declared."""
+    return "\n".join(_table(frame, columns, look, sort=sort, name_cells=_PIPED_NAME)) + "\n"
+
+
 def guessed(frame: pl.DataFrame) -> list[Column]:
     """Return columns for a frame that has no declaration: the name's suffix says the unit, else the type does."""
     from kinetop.analysis.question import Column

@@ -186,11 +186,12 @@ class Windows:
             if not _process.windows:
                 self._window(variant, call, 1, shapes=shapes, memory=memory, reset=reset)
             number, found = self._window(variant, call, steps, shapes=shapes, memory=memory, reset=reset)
+            header = self._header(variant, number, steps, found)
         finally:
             cost = time.perf_counter_ns() - began
             self._spent_ns += cost
             self._cost_ns[variant] = cost
-        return self._header(variant, number, steps, found), found.typed()
+        return {**header, "duty_pct": round(self.duty_pct, 3)}, found.typed()
 
     def _window(
         self,
@@ -232,7 +233,6 @@ class Windows:
             "begin_ns": begin_ns,
             "end_ns": max(map(sum, zip(columns["start_ns"], columns["dur_ns"]))),  # noqa: B905
             "dropped": lost,
-            "duty_pct": round(self.duty_pct, 3),
             "pid": os.getpid(),
             "kinds": found.kinds,
             "names": names,

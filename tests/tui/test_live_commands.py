@@ -264,8 +264,7 @@ def test_replay_needs_no_torch(kept: Path, tmp_path: Path) -> None:
             "main()",
         )
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env=_environment()
-    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert "eager" in done.stdout

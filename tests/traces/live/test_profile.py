@@ -330,3 +330,23 @@ def test_peak_is_the_largest_running_sum_in_order_of_time() -> None:
         Event("aten::mm", "cpu_op", 1, nbytes=500),
     ]
     assert kineto.peak_bytes(events) == 150
+
+
+@pytest.mark.slow
+def test_windows_do_not_recompile_what_has_parts(process: Any) -> None:
+    compiled = 0
+
+    def backend(graph: Any, example: Any) -> Any:
+        nonlocal compiled
+        compiled += 1
+        return graph.forward
+
+    def function(x: Any) -> Any:
+        with ranges.part("scale"):
+            return x * 2
+
+    call = torch.compile(function, backend=backend, fullgraph=True)
+    call(torch.ones(3))
+    with ranges.taking():
+        call(torch.ones(3))
+    assert compiled == 1

@@ -42,3 +42,13 @@ def l2_bytes(device: str) -> int:
 
     properties = torch.cuda.get_device_properties(index(device))
     return int(getattr(properties, "L2_cache_size", 0)) or DEFAULT_L2_BYTES
+
+
+def has_fp64(device: str) -> bool:
+    """Tell whether the device computes in fp64."""
+    import torch
+
+    name = kind(device)
+    if name == "xpu":
+        return bool(getattr(torch.xpu.get_device_properties(index(device)), "has_fp64", True))
+    return name != "mps"

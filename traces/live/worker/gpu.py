@@ -133,7 +133,7 @@ class Nvml:
         values = self._ask("nvmlDeviceGetFieldValues", [(_NVLINK_TX, _ALL_LINKS), (_NVLINK_RX, _ALL_LINKS)])
         if not values or any(value.nvmlReturn for value in values):
             return {}
-        now, counts = time.monotonic(), dict(zip(("tx", "rx"), (int(value.value.ullVal) for value in values)))  # noqa: B905
+        now, counts = time.monotonic(), dict(zip(("tx", "rx"), (int(value.value.ullVal) for value in values), strict=True))
         before, self._links = self._links, (now, counts)
         if before is None or now <= before[0]:
             return {}
@@ -169,7 +169,7 @@ def parse(line: str) -> dict[str, Any]:
     """
     *values, bits = (text.strip() for text in line.split(","))
     found: dict[str, Any] = {}
-    for (name, factor), text in zip(_QUERY.values(), values):  # noqa: B905 -- a short line gives fewer members
+    for (name, factor), text in zip(_QUERY.values(), values, strict=False):  # a short line gives fewer members
         try:
             value = float(text) * factor
         except ValueError:

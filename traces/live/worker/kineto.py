@@ -93,7 +93,7 @@ def rows(events: Any, names: Names, *, shapes: bool = False) -> Rows:
             event.nbytes(),
             event.flops(),
         )
-        for append, value in zip(add, values):  # noqa: B905 -- both have the columns' length
+        for append, value in zip(add, values, strict=True):
             append(value)
         if shapes and (dims := event.shapes()):
             made.shapes[at] = json.dumps(dims)
@@ -111,10 +111,10 @@ def dropped(made: Rows, names: Names) -> int:
     columns = made.columns
     work = {number for number, kind in enumerate(made.kinds) if kind in GPU_WORK}
     calls = {number for number, kind in enumerate(made.kinds) if kind in {"cuda_runtime", "cuda_driver"}}
-    seen = {id_ for kind, id_ in zip(columns["kind"], columns["correlation"]) if kind in work}  # noqa: B905
+    seen = {id_ for kind, id_ in zip(columns["kind"], columns["correlation"], strict=True) if kind in work}
     launched = {
         id_
-        for name, kind, id_ in zip(columns["name"], columns["kind"], columns["correlation"])  # noqa: B905
+        for name, kind, id_ in zip(columns["name"], columns["kind"], columns["correlation"], strict=True)
         if kind in calls and _LAUNCH.match(names.all[name])
     }
     return len(launched - seen)

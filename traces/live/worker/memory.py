@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 def peak(call: Callable[[], Any], case: Case) -> int | None:
-    """Return the most bytes that one call held at once above what was held before; None where the device does not count.
+    """Return the most bytes that one call held at once above what was held before; None where that is not counted.
 
     CUDA and XPU: the allocator's own counters. CPU: the running sum of the profiler's allocation records, so it takes a window.
+    A graph's replay allocates nothing: it has no figure.
 
     Args:
         call: one step, already warm.
@@ -27,6 +28,8 @@ def peak(call: Callable[[], Any], case: Case) -> int | None:
     import torch
 
     name = device.kind(case.device)
+    if case.graph:
+        return None
     if name == "cpu":
         return _cpu_peak(call, case.device)
     counters: Any = getattr(torch, name, None)

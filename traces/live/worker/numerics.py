@@ -27,7 +27,6 @@ KEYS_BYTES = 4 << 30
 FLOPS = {"cpu": 2e9, "cuda": 2e12}
 """What the reference may compute in fp64; beyond this it takes a sample of the queries."""
 FEWEST_QUERIES = 16
-_NO_FP64 = ("mps",)
 
 
 def compare(output: Any, case: Case, inputs: Inputs, tolerance: float = 1.0, gradients: Any = None) -> dict[str, Any]:
@@ -109,7 +108,7 @@ class Reference:
         import torch
 
         self.case, self.inputs = case, inputs
-        self.precision = "fp32" if device.kind(case.device) in _NO_FP64 else "fp64"
+        self.precision = "fp64" if device.has_fp64(case.device) else "fp32"
         count = _queries(case)
         spread = torch.linspace(0, case.q_len - 1, count, dtype=torch.float64).round().long()
         self.rows = spread[_sees_a_key(case, spread)].to(case.device)
@@ -122,7 +121,7 @@ class Reference:
         if case.mode == "backward" and self.whole:
             exact_gradients = _gradients(case, self.rows, wanted, inputs.grad)
             plain = _gradients(case, self.rows, self._cast(dtype(case.dtype)), inputs.grad)
-            self.gradients = [_Expected.of(one, other, case) for one, other in zip(exact_gradients, plain)]  # noqa: B905
+            self.gradients = [_Expected.of(one, other, case) for one, other in zip(exact_gradients, plain, strict=True)]
 
     def _cast(self, to: Any) -> list[Any]:
         return [tensor.detach().to(to) for tensor in (self.inputs.q, self.inputs.k, self.inputs.v)]
@@ -158,7 +157,9 @@ class Reference:
         }
         error["ok"] = not broken and error["max_abs"] <= error["bound"]
         if gradients is not None and self.gradients is not None:
-            worst = max((self._gradient(*pair, tolerance) for pair in zip(self.gradients, gradients)), key=lambda one: one[0])  # noqa: B905
+            worst = max(
+                (self._gradient(*pair, tolerance) for pair in zip(self.gradients, gradients, strict=True)), key=lambda one: one[0]
+            )
             error |= {"grad_max_abs": worst[1], "grad_bound": worst[2]}
             error["ok"] = error["ok"] and worst[0] <= 1
         return error

@@ -231,7 +231,7 @@ class Windows:
             "window": number,
             "steps": steps,
             "begin_ns": begin_ns,
-            "end_ns": max(map(sum, zip(columns["start_ns"], columns["dur_ns"]))),  # noqa: B905
+            "end_ns": max(map(sum, zip(columns["start_ns"], columns["dur_ns"], strict=True))),
             "dropped": lost,
             "pid": os.getpid(),
             "kinds": found.kinds,

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 BETWEEN_S = 0.25
 """Shortest time between two pictures of what stands."""
+SHARE = 6.0
+"""Pause after a picture, in times of what it took: the processors belong to what is measured."""
+LONGEST_PAUSE_S = 2.0
 LONGEST_SLEEP_S = 3.0
 """A replay does not wait longer than this for its next frame, whatever happened meanwhile then."""
 
@@ -70,9 +73,9 @@ class Feed:
 
     def __init__(self, options: FeedOptions, link: Link | None = None) -> None:
         self.options = options
-        self.now = Now()
-        """The newest picture."""
         self.wish = Wish(options.case, baseline=options.baseline, price_per_hour=options.price_per_hour)
+        self.now = Now(self.wish)
+        """The newest picture."""
         self.sweep: Sweep | None = None
         self.refused = ""
         """Why a variant that was asked for is not measured."""
@@ -164,7 +167,7 @@ class Feed:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._stop, self._wake = asyncio.Event(), asyncio.Event()
+        self._stop, self._wake, self._urgent = asyncio.Event(), asyncio.Event(), asyncio.Event()
         if self.options.record is not None:
             self.record(self.options.record)
         self._wake.set()
@@ -175,10 +178,13 @@ class Feed:
                 self._wake.clear()
                 begun_s = time.monotonic()
                 await asyncio.to_thread(self._picture)
-                # Pictures take half of the time at most, however much there is to show.
+                # Making pictures takes little of the time, so that the machine is left to what is measured; what the user
+                # does is answered at once.
                 took_s = time.monotonic() - begun_s
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), max(BETWEEN_S - took_s, took_s))
+                await _either(self._stop, self._urgent, within_s=min(LONGEST_PAUSE_S, max(BETWEEN_S, SHARE * took_s)))
+                self._urgent.clear()
+                if self._board.late:
+                    self._wake.set()
         finally:
             reader.cancel()
             with suppress(asyncio.CancelledError):
@@ -186,7 +192,7 @@ class Feed:
             if self._link is not None:
                 await self._link.close()
             self.record(None)
-            await asyncio.to_thread(self._picture)
+            await asyncio.to_thread(self._take)
 
     async def _read(self) -> None:
         try:
@@ -269,32 +275,43 @@ class Feed:
         self.send("bench", case=case.to_dict(), variants=list(sweep.variants), **sweep.effort)
 
     def _nudge(self) -> None:
+        """Have a picture made soon, for the user did something."""
         if self._loop is not None:
-            with suppress(RuntimeError):
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._urgent.set)
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def _picture(self) -> None:
         """Take in what waits and tell what it shows."""
+        try:
+            self.now = self._made()
+        except Exception as error:  # what was shown stays, with the reason
+            self.now = replace(self.now, problems={**self.now.problems, "screen": reason(error)})
+        self._tell(LiveChanged(self.now))
+
+    def _take(self) -> None:
+        """Take in what waits: first the frames, so that a session file that ends here has them."""
+        self._board.add([self._waiting.popleft() for _ in range(len(self._waiting))])
         while self._orders:
             self._orders.popleft()()
-        frames = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        self._board.add(frames)
+
+    def _made(self) -> Now:
+        self._take()
         now = self._board.now(self.wish, self._ended)
         problems = {**now.problems, **({"variants": self.refused} if self.refused else {})}
         swept = self._board.swept(self.sweep, self.wish) if self.sweep is not None else None
-        self.now = replace(now, problems=problems, sweep=swept)
-        self._tell(LiveChanged(self.now))
+        return replace(now, problems=problems, sweep=swept)
 
     def _tell(self, message: Message) -> None:
         for post in self._listeners:
             post(message)
 
 
-async def _either(*events: asyncio.Event) -> None:
-    """Wait until one of the events is set."""
+async def _either(*events: asyncio.Event, within_s: float | None = None) -> None:
+    """Wait until one of the events is set, or the time is over."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
             wait.cancel()

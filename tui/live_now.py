@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ TELEMETRY_SHOWN = 240
 LOG_SHOWN = 300
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
+EVERY_S = {"table": 0.0, "parts": 1.5, "findings": 3.0, "sweep": 1.0}
+"""Shortest time between two makings of a piece: what changes slowly need not cost what the figures cost."""
 QUIET = frozenset({"beat", "telemetry", "log", "link"})
 """Frames that change no figure of a trial."""
 
@@ -104,10 +107,10 @@ class Board:
     def __init__(self) -> None:
         self._recording: Recording | None = None
         self._problems: dict[str, str] = {}
-        self._last: dict[str, Any] = {}
-        """The newest good answer of each piece."""
-        self._stamp: dict[str, Any] = {}
-        """What each piece was made from: it is made again when that changed."""
+        self._pieces: dict[str, tuple[Any, Any, float, Any]] = {}
+        """Of each piece what it is about, what it was made from, when, and the piece."""
+        self.late = False
+        """Whether a piece is older than what it is made from."""
         self._changes = 0
         self._tape = Tape()
 
@@ -139,9 +142,12 @@ class Board:
         said = self.recording
         case = wish.case or (said.cases[-1] if said.cases else None)
         wish = replace(wish, case=case)
-        table, columns = self._made("table", (self._changes, wish), lambda: self._table(wish), (None, ()))
+        self.late = False
+        about = (wish.case, wish.variants)
+        asked = (*about, wish.baseline, wish.price_per_hour)
+        table, columns = self._made("table", asked, self._changes, lambda: self._table(wish), (None, ()))
         chosen = self._chosen(wish, table)
-        findings = self._made("findings", self._changes, lambda: self._findings(wish), ())
+        findings = self._made("findings", about, self._changes, lambda: self._findings(wish), ())
         return Now(
             wish=replace(wish, chosen=chosen.variant),
             environment=dict(said.environment),
@@ -164,7 +170,7 @@ class Board:
 
     def swept(self, sweep: Sweep, wish: Wish) -> SweepNow:
         """Return how far a sweep has come and what it shows."""
-        table, choice = self._made("sweep", (id(sweep), self._changes), lambda: self._sweep(sweep, wish), (None, None))
+        table, choice = self._made("sweep", id(sweep), self._changes, lambda: self._sweep(sweep, wish), (None, None))
         return SweepNow(
             axis=sweep.axis,
             cases=tuple(sweep.cases),
@@ -181,11 +187,12 @@ class Board:
 
     def _sweep(self, sweep: Sweep, wish: Wish) -> tuple[pl.DataFrame, Choice | None]:
         from kinetop.analysis import trials
-        from kinetop.analysis.sweep import choose
+        from kinetop.analysis.sweep import AXES, choose
 
         part, texts = copy(self.recording), {case.text for case in sweep.cases}
         part.trials = {key: trial for key, trial in part.trials.items() if key[1] in texts and key[0] in sweep.variants}
-        made = trials.table(part, base=wish.baseline or None, price_per_hour=wish.price_per_hour, resamples=RESAMPLES)
+        table = trials.table(part, base=wish.baseline or None, price_per_hour=wish.price_per_hour, resamples=RESAMPLES)
+        made = table.sort(AXES[sweep.axis.name][0], maintain_order=True)
         return made, choose(made, sweep.axis.name, self.recording.environment) if made.height else None
 
     def of(self, case: Case | None, variants: Sequence[str] = ()) -> Recording:
@@ -223,8 +230,9 @@ class Board:
         trial = self.recording.trials.get((name, wish.case.text))
         if trial is None:
             return Chosen(name, row)
-        stamp = (name, wish.case.text, len(trial.windows), trial.windows[-1] if trial.windows else None)
-        parts, ops, columns = self._made("parts", stamp, lambda: self._windows(name, trial.case), ((), None, ()))
+        newest = trial.windows[-1] if trial.windows else None
+        about = (name, wish.case)
+        parts, ops, columns = self._made("parts", about, newest, lambda: self._windows(name, trial.case), ((), None, ()))
         samples = trial.samples_ns[-SAMPLES_SHOWN:]
         return Chosen(
             variant=name,
@@ -244,12 +252,27 @@ class Board:
         split = parts.split(events).select("part", "dur_us", "share_pct")
         return tuple(split.iter_rows()), ops, step_ops.COLUMNS
 
-    def _made(self, piece: str, stamp: Any, make: Callable[[], Any], none: Any) -> Any:
-        """Return a piece, made again only when what it is made from changed; the last good one when that fails."""
-        if self._stamp.get(piece, self) != stamp:
-            self._stamp[piece] = stamp
-            self._last[piece] = self._ask(piece, make, self._last.get(piece, none))
-        return self._last.get(piece, none)
+    def _made(self, piece: str, about: Any, version: Any, make: Callable[[], Any], none: Any) -> Any:
+        """Return a piece, made again only when what it is made from changed; the last good one when that fails.
+
+        Args:
+            piece: its name.
+            about: what it is about; the old one does not do for another.
+            version: state of what it is made from; it is followed at the pace of `EVERY_S`.
+            make: makes it.
+            none: stands for it until then.
+        """
+        last = self._pieces.get(piece)
+        fits = last is not None and last[0] == about
+        if last is not None and fits:
+            if last[1] == version:
+                return last[3]
+            if time.monotonic() - last[2] < EVERY_S[piece]:
+                self.late = True
+                return last[3]
+        answer = self._ask(piece, make, last[3] if last is not None and fits else none)
+        self._pieces[piece] = about, version, time.monotonic(), answer
+        return answer
 
     def _ask(self, piece: str, make: Callable[[], Any], otherwise: Any) -> Any:
         try:

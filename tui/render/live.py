@@ -113,7 +113,9 @@ def latency_lines(chosen: Chosen, width: int) -> list[Content]:
     row = chosen.row
     median = row.get("median_us")
     if median is None or not chosen.latency_us:
-        return [_labelled("latency").append(Content.styled("no sample of it yet" if chosen.variant else "", "$muted"))]
+        told = clean(str(row.get("status") or ""), 2 * width) if row.get("why") else "no sample of it yet"
+        lines = _wrapped(told, width - LABEL_CELLS - 2)[:2] if chosen.variant else [""]
+        return [_labelled("" if at else "latency").append(Content.styled(line, "$muted")) for at, line in enumerate(lines)]
     text = f"{_us(median)} µs"
     if row.get("low_us") is not None:
         text += f"  95 % {interval(row['low_us'], row['high_us'])}"
@@ -144,22 +146,22 @@ def _us(value: float) -> str:
     return f"{value:,.{0 if value >= 1000 else 1 if value >= 100 else 3}f}"
 
 
-def finding_lines(findings: Sequence[Any], chosen: str, width: int, *, most: int = 3) -> list[Content]:
-    """Return the first finding of the chosen variant, cut to a few lines; how many more there are stands at its end."""
-    own = [finding for finding in findings if finding.variant == chosen]
+def finding_lines(findings: Sequence[Any], chosen: Chosen, width: int, *, most: int = 3) -> list[Content]:
+    """Return why the chosen variant failed, else its first finding, cut to a few lines; how many more stands at its end."""
+    own = [finding for finding in findings if finding.variant == chosen.variant]
+    if chosen.row.get("state") == "FAILED":
+        text = clean(str(chosen.row.get("status")), 4_000)
+        marks = zip("✗  ", _wrapped(text, width - 4), strict=False)
+        return [Content.assemble(" ", (mark, "bold $text-error"), " ", line) for mark, line in marks][:most]
     if not own:
         others = len(findings)
         text = "nothing to note about this variant" + (f"; {others} about others" if others else "")
-        return [_labelled("finding").append(Content.styled(text if chosen else "", "$muted"))]
+        return [_labelled("finding").append(Content.styled(text if chosen.variant else "", "$muted"))]
     first = own[0]
     mark, style = MARKS.get(first.level, MARKS["info"])
     more = f"  (+{len(findings) - 1} more: t)" if len(findings) > 1 else ""
     room = max(10, width - 4)
-    lines = [
-        Content.assemble(
-            f" {mark} ".replace(mark, ""), (mark, style), " ", (clean(first.title, room - len(more)), "bold"), (more, "$muted")
-        )
-    ]
+    lines = [Content.assemble(" ", (mark, style), " ", (clean(first.title, room - len(more)), "bold"), (more, "$muted"))]
     for text in (first.evidence, first.fix):
         lines += [Content(f"   {part}") for part in _wrapped(text, room)]
     return lines[:most]

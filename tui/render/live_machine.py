@@ -15,7 +15,7 @@ from .live import memory_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NAME_CELLS = 8
+NAME_CELLS = 9
 FEWEST_CELLS = 6
 """Shortest sparkline that says anything."""
 

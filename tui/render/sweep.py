@@ -18,6 +18,8 @@ BEST = "●"
 SHADES = ((1.05, "·"), (1.5, "░"), (3.0, "▒"), (10.0, "▓"), (float("inf"), "█"))
 """Mark of a time by how many times the best of its column it is."""
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+WORDS = {"UNAVAILABLE": "not here", "RUNNING": ABSENT}
+"""What stands where there is no value, by state."""
 NAME_CELLS = 22
 AXIS_CELLS = 10
 
@@ -105,7 +107,10 @@ def _cell(grid: Grid, row: str, size_: int) -> str:
 
 
 def _text(value: float, unit: str) -> str:
-    return size(value) if unit == "bytes" else duration(value)
+    if unit == "bytes":
+        return size(value)
+    number, name = duration(value).split(" ")
+    return f"{number[:5].rstrip('.')} {name}" if "." in number[:6] else f"{number.split('.')[0]} {name}"
 
 
 def _shade(grid: Grid, row: str, size_: int) -> tuple[str, str]:
@@ -134,7 +139,11 @@ def grid_of(rows: Sequence[Mapping[str, object]], member: str, figure: str, best
         label: what the figure is called.
     """
     values = {(str(row["variant"]), int(str(row[member]))): float(str(row[figure])) for row in rows if row[figure] is not None}
-    states = {(str(row["variant"]), int(str(row[member]))): str(row["state"]).lower() for row in rows if row[figure] is None}
+    states = {
+        (str(row["variant"]), int(str(row[member]))): WORDS.get(str(row["state"]), str(row["state"]).lower())
+        for row in rows
+        if row[figure] is None
+    }
     return Grid(
         label=label,
         unit="bytes" if figure.endswith("_bytes") else "us",

@@ -37,16 +37,16 @@ SHOWN: dict[str, tuple[int, str]] = {
     "variant": (0, ""),
     "backend": (2, ""),
     "median_us": (0, "median"),
-    "interval": (2, "95 % interval"),
+    "interval": (1, "95 % interval"),
     "vs_base": (1, "vs base"),
-    "useful_tflops": (1, "useful TF/s"),
+    "useful_tflops": (2, "useful TF/s"),
     "peak_pct": (2, "of peak"),
     "peak_bytes": (2, "memory"),
     "gb_s": (3, "rate"),
     "p90_us": (3, "p90"),
     "kernels": (3, "kernels"),
     "ops": (3, "ops"),
-    "max_abs_error": (3, "max error"),
+    "error_ok": (3, "right"),
     "energy_mj": (3, "mJ"),
     "cost": (3, "cost/1M"),
     "compile_s": (3, "compile s"),
@@ -79,6 +79,7 @@ class LiveScreen(Screen[None]):
         #machine-line { height: 1; }
         #case { height: 1; background: $surface; }
         #variants { height: 4; }
+        #side-findings { margin-top: 1; }
         #parts, #latency, #finding { height: auto; }
         &.-wide #live-side { display: block; }
         &.-wide #machine-line { display: none; }
@@ -96,12 +97,12 @@ class LiveScreen(Screen[None]):
         Binding("v", "variants", "variants", id="live.variants", tooltip="Choose which variants are measured"),
         Binding("p", "case", "shape", id="live.case", tooltip="Measure another shape, type, mask or mode"),
         Binding("space", "pause", "pause", id="live.pause", tooltip="Stop measuring, or go on"),
-        Binding("b", "base", "base", id="live.base", tooltip="Compare the others with the variant under the cursor"),
         Binding("w", "sweep", "sweep", id="live.sweep", tooltip="Measure over sequence lengths, batches or head sizes"),
         Binding(
-            "c", "capture", "capture", id="live.capture", tooltip="Profile the variant deeply and open that in the trace views"
+            "c", "capture", "trace", id="live.capture", tooltip="Profile the variant deeply and open that in the trace views"
         ),
-        Binding("r", "record", "record", id="live.record", tooltip="Record the session to a file, or end that"),
+        Binding("r", "record", "rec", id="live.record", tooltip="Record the session to a file, or end that"),
+        Binding("b", "base", "base", id="live.base", tooltip="Compare the others with the variant under the cursor"),
         Binding("t", "pane", "next pane", id="live.pane", show=False, tooltip="Operators, findings, log"),
         Binding("e", "export", "export", id="live.export", tooltip="Write what is shown to a file"),
         Binding("y", "copy_row", "copy", id="live.copy", show=False, tooltip="Copy the row under the cursor"),
@@ -139,6 +140,7 @@ class LiveScreen(Screen[None]):
                 yield Panes("ops", "findings", "log")
             with VerticalScroll(id="live-side", can_focus=False):
                 yield Picture(id="machine")
+                yield Picture(id="side-findings")
         yield Picture(id="machine-line")
         yield KeyLine()
 
@@ -183,20 +185,21 @@ class LiveScreen(Screen[None]):
         title.status = "  ".join(part for part in (live.badge(now), recording) if part)
         self._show("case", partial(live.case_line, now))
         self.variants.empty = clean(str(now.link.get("why") or now.ended or "waiting for the worker"), 300)
-        if now.table is not None:
+        if now.table is not None and now.table is not self.variants.frame:
             self._show_table(now.table, now.columns)
         self._show("parts", partial(live.parts_lines, now.chosen, now.problems.get("parts", "")))
         self._show("latency", partial(live.latency_lines, now.chosen))
         most = 3 if self.size.height >= 30 else 1
-        self._show("finding", partial(live.finding_lines, now.findings, now.chosen.variant, most=most))
+        self._show("finding", partial(live.finding_lines, now.findings, now.chosen, most=most))
         self._show("machine", partial(live_machine.column, now.telemetry))
+        self._show("side-findings", partial(live.findings_page, now.findings, now.problems.get("findings", "")))
         self._show("machine-line", partial(live_machine.line, now.telemetry))
         panes = self.query_one(Panes)
         panes.count("findings", len(now.findings))
         panes.count("log", len(now.problems))
         panes.page("findings", partial(live.findings_page, now.findings, now.problems.get("findings", "")))
         panes.page("log", partial(live.log_page, now.log, now.problems))
-        if now.chosen.ops is not None:
+        if now.chosen.ops is not None and now.chosen.ops is not panes.table("ops").frame:
             panes.table("ops").show(now.chosen.ops, now.chosen.ops_columns)
         self._say_problems(now.problems)
 
@@ -208,7 +211,7 @@ class LiveScreen(Screen[None]):
         table.show(frame, shown(columns))
 
     def _show(self, name: str, drawing: Any) -> None:
-        self.query_one(f"#{name}", Picture).show(drawing)
+        self.query_one(f"#{name}", Picture).show_if_seen(drawing)
 
     def _say_problems(self, problems: dict[str, str]) -> None:
         for name, text in problems.items():

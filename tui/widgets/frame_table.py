@@ -376,10 +376,13 @@ class FrameTable(ScrollView, can_focus=True):
             self.post_message(self.Moved(self, self.row))
 
     def _lay_out(self) -> None:
-        self._placed = place(self.columns, self._looks, self.size.width - 1, skip=self._skip, left=1, marked=self.sort_column)
+        self._placed = self._place()
         self._pages.clear()
         self.virtual_size = Size(self.size.width, self.rows + 1)
         self._repaint()
+
+    def _place(self) -> list[Placed]:
+        return place(self.columns, self._looks, self.size.width - 1, skip=self._skip, left=1, marked=self.sort_column)
 
     def _look_at(self, frame: pl.DataFrame) -> dict[str, Look]:
         return looks(frame, self.columns)

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.style import Style
 
-    from ..render.columns import Look
+    from ..render.columns import Look, Placed
 
+STATUS_CELLS = 16
+SMALL = 10.0
+"""A column of ratios that are all below this is written with three decimals."""
 STATUS = "status"
 """Column that is coloured by its first word."""
 INTERVAL, INTERVAL_FROM = "interval", "low_us"
@@ -44,13 +47,21 @@ class LiveTable(FrameTable):
         """Layout and cells as they were sent last."""
 
     def _look_at(self, frame: pl.DataFrame) -> dict[str, Look]:
-        before, found = self._looks, super()._look_at(frame)
+        before, found = self._looks, {name: _readable(look, frame) for name, look in super()._look_at(frame).items()}
         return {
             name: replace(look, width=max(look.width, before[name].width))
             if name in before and (look.unit, look.decimals) == (before[name].unit, before[name].decimals)
             else look
             for name, look in found.items()
         }
+
+    def _place(self) -> list[Placed]:
+        """Give the state what room is left: its reason may be long, and figures matter more."""
+        placed = super()._place()
+        if placed and placed[-1].column.name == STATUS:
+            last = placed[-1]
+            placed[-1] = replace(last, width=max(last.width, self.size.width - last.left))
+        return placed
 
     def _sort_values(self, frame: pl.DataFrame) -> pl.Series:
         return super()._sort_values(frame) if self.sort_column != INTERVAL else frame[INTERVAL_FROM]
@@ -89,3 +100,15 @@ class LiveTable(FrameTable):
         start = len(mark) + sum(map(len, texts[:at]))
         parts = [(whole[:start], base), (whole[start : start + len(text)], style), (whole[start + len(text) :], base)]
         return [Segment(part, own) for part, own in parts if part]
+
+
+def _readable(look: Look, frame: pl.DataFrame) -> Look:
+    """Cut the state to what it needs at least, and give small ratios the digits they live by."""
+    column = look.column
+    if column.name == STATUS:
+        return replace(look, width=min(look.width, STATUS_CELLS))
+    if column.unit != "ratio":
+        return look
+    largest = frame[column.name].max()
+    small = isinstance(largest, float) and largest < SMALL
+    return replace(look, decimals=3, width=max(look.width, len(look.header()), 5)) if small else look

@@ -55,7 +55,7 @@ class Panes(Vertical):
 
     def page(self, name: str, drawing: Drawing) -> None:
         """Put text into a page."""
-        self.query_one(f"#{name}", Picture).show(drawing)
+        self.query_one(f"#{name}", Picture).show_if_seen(drawing)
 
     def count(self, name: str, count: int) -> None:
         """Say behind a name how many there are."""
@@ -86,8 +86,6 @@ class Panes(Vertical):
         self._draw_line()
 
     def _draw_line(self) -> None:
-        if not self.is_mounted:
-            return
         line = Content("")
         for name in self.names:
             style = "bold $accent underline" if name == self.current else "$muted"

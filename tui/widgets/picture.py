@@ -39,6 +39,13 @@ class Picture(Widget):
         if changed := [Region(0, y, width, 1) for y, (old, new) in enumerate(pairs) if not new.is_same(old)]:
             self.refresh(*changed)
 
+    def show_if_seen(self, drawing: Drawing) -> None:
+        """Show another drawing, at no cost while something above is hidden: it is drawn when that comes into view."""
+        if all(node.display for node in self.ancestors_with_self if isinstance(node, Widget)):
+            self.show(drawing)
+        else:
+            self.drawing = drawing
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         """As many lines as the drawing has."""
         return len(self._lines(width))

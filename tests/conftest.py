@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ HELLO = {
     "git_sha": "abc",
 }
 Spoken = dict[str, Any]
+_began_ns = itertools.count(1_700_000_000_000_000_000, 3_600_000_000_000)
 
 
 @pytest.fixture
@@ -99,7 +101,7 @@ def told() -> Callable[..., Any]:
     from kinetop.traces.live.recording import Recording
 
     def make(*spoken: Any, hello: Spoken | None = None, declared: Spoken | None = None) -> Recording:
-        made, clock = Recording(), iter(range(1_700_000_000_000_000_000, 2**63 - 1, 1_000_000))
+        made, clock = Recording(), itertools.count(next(_began_ns), 1_000_000)
 
         def say(kind: str, columns: Spoken | None = None, **members: Any) -> None:
             header = {"kind": kind, "t_ns": next(clock), "seq": 0, **members}

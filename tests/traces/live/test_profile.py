@@ -311,15 +311,36 @@ def test_launches_without_work_are_counted() -> None:
         ("sgemm", 1, "kernel"),
         ("Memcpy DtoD (Device -> Device)", 1, "gpu_memcpy"),
         ("Memset (Device)", 1, "gpu_memset"),
+        ("Stream Wait Event", 1, "cuda_sync"),
+        ("kinetop.step|eager|1|0", 1, "gpu_user_annotation"),
+        ("kinetop.part|qk", 0, "user_annotation"),
+        ("my range", 0, "user_annotation"),
     ],
 )
 def test_older_torch_gives_no_activity_and_microseconds(name: str, device_type: int, kind: str) -> None:
     event = Event(name, "", 1, device_type=device_type)
     del event.activity_type, event.start_ns, event.duration_ns
     event.start_us, event.duration_us = lambda: 3, lambda: 2
+    event.scope = lambda: 7 if name == "my range" else 0
     rows = kineto.rows([event], kineto.Names())
     assert rows.kinds == [kind]
     assert (rows.columns["start_ns"], rows.columns["dur_ns"]) == ([3000], [2000])
+
+
+@pytest.mark.parametrize(("device_type", "kind"), [(0, "user_annotation"), (1, "gpu_user_annotation")])
+def test_older_torch_says_what_is_an_annotation(device_type: int, kind: str) -> None:
+    event = Event("my range", "", 1, device_type=device_type)
+    del event.activity_type
+    event.is_user_annotation = lambda: True
+    assert kineto.rows([event], kineto.Names()).kinds == [kind]
+
+
+def test_kinds_that_are_worked_out_are_those_that_torch_gives() -> None:
+    with profile.recording("cpu", profile_memory=True) as profiler, profile.started(profiler, "cpu"), ranges.taking():
+        eager()()
+    for event in profile.events(profiler):
+        kept = {name: getattr(event, name) for name in ("name", "is_user_annotation", "scope")}
+        assert kineto._kind(SimpleNamespace(**kept), event.name(), 0) == event.activity_type()
 
 
 def test_peak_is_the_largest_running_sum_in_order_of_time() -> None:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import ranges
+
 CODES = {
     "name": "u32",
     "kind": "u8",
@@ -24,6 +26,15 @@ CODES = {
 GPU_WORK = ("kernel", "gpu_memcpy", "gpu_memset")
 MEMORY = "[memory]"
 _LAUNCH = re.compile(r"(cuda|cu|hip)\w*(Launch(?!HostFunc)|Memcpy|Memset)")
+_DEVICE_WORK = {
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+    "Context Sync": "cuda_sync",
+    "Stream ": "cuda_sync",
+    "Event Sync": "cuda_sync",
+}
+"""Beginnings of names of a device's events that are no kernels."""
+_USER_SCOPE = 7
 _RUNTIME = re.compile(r"(cuda|cu|hip)[A-Z]\w*")
 
 
@@ -148,11 +159,20 @@ def _duration_ns(event: Any) -> int:
 
 
 def _kind(event: Any, name: str, device_type: int) -> str:
-    """Return the event's activity type; where torch does not give it, what its name and device say."""
+    """Return the event's activity type; where an older torch does not give it, what its name and device say."""
     if hasattr(event, "activity_type"):
         return str(event.activity_type())
     if name == MEMORY:
         return "cpu_instant_event"
-    if device_type:
-        return "gpu_memcpy" if name.startswith("Memcpy") else "gpu_memset" if name.startswith("Memset") else "kernel"
-    return "cuda_runtime" if _RUNTIME.fullmatch(name) else "cpu_op"
+    if _annotates(event, name):
+        return "gpu_user_annotation" if device_type else "user_annotation"
+    if not device_type:
+        return "cuda_runtime" if _RUNTIME.fullmatch(name) else "cpu_op"
+    return next((kind for beginning, kind in _DEVICE_WORK.items() if name.startswith(beginning)), "kernel")
+
+
+def _annotates(event: Any, name: str) -> bool:
+    """Tell whether an event is a range of record_function: on a GPU such a range covers kernels and is no work."""
+    if hasattr(event, "is_user_annotation"):
+        return bool(event.is_user_annotation())
+    return name.startswith((ranges.STEP, ranges.PART)) or event.scope() == _USER_SCOPE

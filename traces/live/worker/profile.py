@@ -220,9 +220,9 @@ class Windows:
 
     def _header(self, variant: str, number: int, steps: int, found: kineto.Rows) -> dict[str, Any]:
         columns = found.columns
-        lost = kineto.dropped(found, _process.names)
-        names = _process.names.unsent()
         first_step = _process.names.id(f"{ranges.STEP}{variant}|{number}|0")
+        if first_step not in columns["name"]:
+            raise ProfilerBusyError("the window lost the range of its first step: another profiler or tool took it")
         begin_ns = columns["start_ns"][columns["name"].index(first_step)]
         header = {
             "kind": "window",
@@ -232,10 +232,10 @@ class Windows:
             "steps": steps,
             "begin_ns": begin_ns,
             "end_ns": max(map(sum, zip(columns["start_ns"], columns["dur_ns"], strict=True))),
-            "dropped": lost,
+            "dropped": kineto.dropped(found, _process.names),
             "pid": os.getpid(),
             "kinds": found.kinds,
-            "names": names,
+            "names": _process.names.unsent(),
         }
         return {**header, "shapes": found.shapes} if found.shapes else header
 

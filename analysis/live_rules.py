@@ -22,6 +22,8 @@ _LARGE_PCT = 10.0
 _COLD_FACTOR = 5.0
 _LAUNCH_FACTOR = 1.2
 _FEW_SAMPLES = 5
+_UPPER_LEFT = r"^attn\|.*\|upper-left\|"
+"""Range of a call that `--target` intercepted, see `worker/target.py`."""
 _RAISE_LIMIT = "The recompile limit was reached: raise torch._dynamo.config.recompile_limit, or call torch._dynamo.reset()."
 
 
@@ -82,7 +84,9 @@ def wrong_numerics(subject: Subject) -> Evidence | None:
 
 @_rule("upper-left-causal")
 def upper_left_causal(subject: Subject) -> Evidence | None:
-    """Return the lengths, where a causal case through SDPA came out wrong and its lengths differ."""
+    """Return the lengths, where is_causal was given unequal ones: told by the call itself, or by SDPA's result being wrong."""
+    if subject.seen is not None and (calls := subject.seen.marked(_UPPER_LEFT)):
+        return Evidence(f"scaled_dot_product_attention was called so: {calls[0]}")
     if not _is_upper_left(subject):
         return None
     error = subject.trial.prepared["error"]
@@ -91,11 +95,12 @@ def upper_left_causal(subject: Subject) -> Evidence | None:
 
 
 def _is_upper_left(subject: Subject) -> bool:
-    case, error = subject.case, subject.trial.prepared.get("error")
+    case, error, seen = subject.case, subject.trial.prepared.get("error"), subject.seen
     wrong = isinstance(error, dict) and error.get("ok") is False
-    if not (wrong and case.causal and case.q_len != case.kv_len and subject.seen is not None):
+    if not (wrong and seen is not None):
         return False
-    return subject.seen.share("^aten::scaled_dot_product_attention$") is not None
+    unequal = case.causal and case.q_len != case.kv_len and seen.share("^aten::scaled_dot_product_attention$") is not None
+    return unequal or bool(seen.marked(_UPPER_LEFT))
 
 
 def _error_text(error: Mapping[str, Any]) -> str:
@@ -139,7 +144,7 @@ def _why_math(subject: Subject, seen: Seen) -> str:
     """Return the first known reason for which no fused backend took the case."""
     case, on_gpu = subject.case, subject.case.device.startswith("cuda")
     said = subject.trial.prepared.get("backend_why")
-    masked = seen.share("^aten::(tril|ones)$", inside="^aten::_scaled_dot_product_attention_math") is None
+    masked = bool(seen.marked(r"^attn\|.*\|mask\|math$")) or "mask" in subject.trial.variant
     reasons = (
         (bool(said), f"Why: {str(said).rstrip('.')}."),
         (subject.trial.variant.endswith(":math"), "It was asked for by name."),
@@ -148,7 +153,7 @@ def _why_math(subject: Subject, seen: Seen) -> str:
         (case.qk_dim != case.v_dim, f"Flash wants one head size, here it is {case.qk_dim} for q and k, {case.v_dim} for v."),
         (case.qk_dim > 256, f"Flash takes heads of up to 256 elements, not {case.qk_dim}."),
         (case.causal and case.q_len != case.kv_len, "Flash takes is_causal only where q_len and kv_len are equal."),
-        (on_gpu and masked and (case.causal or case.window is not None), "A mask was passed, which flash refuses."),
+        (on_gpu and masked, "A mask was passed, which flash refuses."),
     )
     return next((text for holds, text in reasons if holds), "No fused backend took these inputs.")
 

@@ -96,6 +96,11 @@ class Seen:
         """Mean time of a step in which something of it runs."""
         return float(self.parts.filter(pl.col("part") != "gaps")["dur_us"].sum())
 
+    def marked(self, pattern: str) -> list[str]:
+        """Return the distinct names of ranges in the windows that fit a pattern, such as the `attn|…` of a user's own calls."""
+        names = self._rows.filter(pl.col("cat") == "user_annotation")["name"].unique()
+        return sorted(names.filter(names.str.contains(pattern)))
+
     def part_pct(self, *names: str) -> float:
         """Return the share of the step's time that parts take."""
         return float(self.parts.filter(pl.col("part").is_in(names))["share_pct"].sum())

@@ -33,16 +33,17 @@ _TITLES = {
 _FINDINGS = 12
 
 
-def report(document: Mapping[str, Any], look: Look) -> str:
+def report(document: Mapping[str, Any], look: Look, *, command: str = "kinetop bench") -> str:
     """Return a bench document as text.
 
     Args:
         document: as `analysis.benchmark.document` makes it, with `sweep` where several cases were measured.
         look: width and marks.
+        command: the first words.
     """
     trials = framed(document["trials"])
     cases = trials["case"].unique(maintain_order=True).to_list()
-    parts = ["\n".join(map(clean, _heading(document, cases))) + "\n", declared_table(*_figures(trials), look)]
+    parts = ["\n".join(map(clean, _heading(document, cases, command))) + "\n", declared_table(*_figures(trials), look)]
     if document["parts"]:
         parts.append("time of a step by part, %\n" + declared_table(*_parts(document["parts"], trials), look))
     for name, columns in _SWEEP.items():
@@ -79,11 +80,11 @@ def shown(trials: pl.DataFrame) -> list[Column]:
     return [column for column in COLUMNS if says(column)]
 
 
-def _heading(document: Mapping[str, Any], cases: Sequence[str]) -> Iterator[str]:
+def _heading(document: Mapping[str, Any], cases: Sequence[str], command: str) -> Iterator[str]:
     environment, run = document["environment"], document["run"]
     torch, threads = environment.get("torch"), environment.get("threads")
     on = [environment.get("device_name"), torch and f"torch {torch}", threads and plural(threads, "thread")]
-    yield "  ".join(["kinetop bench", *(str(word) for word in on if word), f"{run['seconds']:.0f} s"])
+    yield "  ".join([command, *(str(word) for word in on if word), f"{run['seconds']:.0f} s"])
     yield cases[0] if len(cases) == 1 else plural(len(cases), "case")
 
 

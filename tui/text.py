@@ -106,11 +106,6 @@ def bare_table(frame: pl.DataFrame, look: Look) -> str:
     return "\n".join(_table(frame, guessed(frame), look)) + "\n"
 
 
-def table_text(frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "") -> str:
-    """Return a frame with declared columns as an aligned table; declared ones that it lacks are passed over."""
-    return "\n".join(_table(frame, columns, look, sort=sort)) + "\n"
-
-
 def declared_table(frame: pl.DataFrame, columns: Sequence[Column], look: Look, *, sort: str = "") -> str:
     """Return a frame as an aligned table, with the columns as they are declared."""
     return "\n".join(_table(frame, columns, look, sort=sort, name_cells=_PIPED_NAME)) + "\n"

@@ -153,11 +153,11 @@ def test_a_session_that_cannot_be_recorded_is_refused(name: str, said: str, tmp_
 
 def test_replay_prints_the_figures(kept: Path) -> None:
     text = run("replay", kept).stdout
-    assert text.startswith(f"kinetop replay  {kept.name}  box  a CPU  torch 2.13.0+cpu")
+    assert text.startswith(f"kinetop replay {kept.name}  a CPU  torch 2.13.0+cpu")
     assert "eager" in text
     assert "100.0" in text
     assert "it is CUDA only" in text
-    assert "! eager: something else used the device" in text
+    assert "warning: eager: something else used the device" in text
 
 
 def test_replay_in_the_other_formats(kept: Path, tmp_path: Path) -> None:

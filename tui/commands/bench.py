@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kinetop.traces.live.recording import Recording
     from kinetop.traces.live.worker.case import Case
 
-    from ..output import Format
+    from ..output import Format, Look
 
 _UNREADABLE = 3
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s)")
@@ -125,9 +125,9 @@ def bench(
     recording = _measured(replace(asked, start=replace(asked.start, seed=seed), cases=tuple(cases)), names, how, trace_dir)
     settings = {"variants": asked.variants, "seed": seed, "sweep": sweep or [], **how}
     figures = {"base": base, "price_per_hour": price_per_hour, "seed": seed, "peaks": _peaks(recording, peak_tflops, peak_gbs)}
-    made = _document(recording, settings, figures)
+    made = whole_document(recording, settings, figures)
     _keep(made, out or [], dispatch, append=append)
-    shared.put(_text(made, form), None)
+    shared.put(written(made, form, shared.look(None)), None)
     for sentence in loggers.log(made, log) if loggers and log else ():
         say(sentence)
     if not any(trial["n"] for trial in made["trials"]):
@@ -207,7 +207,7 @@ def _peaks(recording: Recording, tflops: float | None, gb_s: float | None) -> An
     return given(tflops, gb_s, peaks_of(recording.environment.get("device_name")))
 
 
-def _document(recording: Recording, settings: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
+def whole_document(recording: Recording, settings: dict[str, Any], figures: dict[str, Any]) -> dict[str, Any]:
     """Return the bench document, with what a sweep says where there are several cases."""
     from kinetop.analysis import benchmark
     from kinetop.analysis.sweep import choose
@@ -247,7 +247,15 @@ def _parquet(made: dict[str, Any], path: Path, *, append: bool) -> bytes:
     return data.getvalue()
 
 
-def _text(made: dict[str, Any], form: Format) -> bytes:
+def written(made: dict[str, Any], form: Format, look: Look, *, command: str = "kinetop bench") -> bytes:
+    """Return a bench document in a format.
+
+    Args:
+        made: the document.
+        form: the format; CSV, Markdown and Parquet hold the trials.
+        look: how text is laid out.
+        command: how text begins.
+    """
     from kinetop.analysis.trials import framed
 
     from ..output import dumped, frame_bytes
@@ -257,5 +265,5 @@ def _text(made: dict[str, Any], form: Format) -> bytes:
     if form == "table":
         from ..bench_text import report
 
-        return report(made, shared.look(None)).encode()
-    return frame_bytes(framed(made["trials"]), form)
+        return report(made, look, command=command).encode()
+    return frame_bytes(framed(made["trials"]), form, look)

@@ -64,9 +64,8 @@ def live(
     from ..live_feed import FeedOptions
     from ..options import Options
 
-    feed = FeedOptions(
-        start=start, case=asked.cases[0], variants=asked.variants, record=record, price_per_hour=asked.price_per_hour
-    )
+    names = f"target*,{asked.variants}" if target else asked.variants
+    feed = FeedOptions(start=start, case=asked.cases[0], variants=names, record=record, price_per_hour=asked.price_per_hour)
     raise typer.Exit(run_live(feed, options=Options(ascii=ascii_only, theme=theme, mouse=not no_mouse)))
 
 

@@ -54,7 +54,10 @@ def replay(
         raise typer.Exit(run_live(feed, options=Options(ascii=ascii_only, theme=theme, mouse=not no_mouse)))
     notices: list[Notice] = []
     recording = read(chosen, notices)
-    shared.put(_written(recording, form, output, chosen.name, price_per_hour), output)
+    from .bench import whole_document, written
+
+    made = whole_document(recording, {}, {"price_per_hour": price_per_hour})
+    shared.put(written(made, form, shared.look(output), command=f"kinetop replay {chosen.name}"), output)
     for notice in notices:
         say(f"note: {notice.message}")
     if output is not None:
@@ -90,19 +93,3 @@ def read(path: Path, notices: list[Notice] | None = None) -> Recording:
     for frame in session.frames(path, notices):
         made.add(frame)
     return made
-
-
-def _written(recording: Recording, form: str, output: Path | None, name: str, price_per_hour: float | None) -> bytes:
-    from kinetop.analysis import benchmark, trials
-
-    from ..output import dumped, frame_bytes
-
-    if form == "json":
-        return dumped(benchmark.document(recording, price_per_hour=price_per_hour))
-    figures = trials.table(recording, price_per_hour=price_per_hour)
-    look = shared.look(output)
-    if form == "table":
-        from ..measured import report
-
-        return report(recording, figures, look, about=f"kinetop replay  {name}").encode()
-    return frame_bytes(figures, form, look)  # type: ignore[arg-type]

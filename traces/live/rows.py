@@ -28,6 +28,8 @@ from .worker.frames import Frame, FrameError, Reader, pack
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .names import Window
+
 FRAME_CAT = "kinetop_frame"
 SAMPLE_CAT = "kinetop_sample"
 TELEMETRY_NAME = "telemetry"
@@ -35,9 +37,13 @@ PROCESS = "kinetop"
 """Process of all rows that are no profiler's."""
 _HEAD_BYTES = 12
 _SMALL = {
-    name: windows.EVENT_COLUMNS[name] for name in ("ph", "cat", "name", "process", "thread", "ts_ns", "dur_ns", "scope", "args")
+    "order": pl.Int64(),
+    **{
+        name: windows.EVENT_COLUMNS[name]
+        for name in ("ph", "cat", "name", "process", "thread", "ts_ns", "dur_ns", "scope", "args")
+    },
 }
-"""Columns of the rows that are no window's."""
+"""Columns of the rows that are no window's, and the number of the frame that each came with."""
 
 
 def unpacked(args: str) -> Frame:
@@ -51,6 +57,8 @@ def unpacked(args: str) -> Frame:
     """
     try:
         said = json.loads(args)
+        if "body" not in said and "columns" not in said["frame"]:
+            return Frame(said["frame"])
         found = list(Reader().feed(pack(said["frame"], body=base64.b64decode(said.get("body", ""), validate=True))))
         return found[0]
     except (FrameError, binascii.Error, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
@@ -66,12 +74,14 @@ class Rows:
         self.unusable = 0
         """Frames that cannot be sent, which are left out, and windows that are no events, which are kept as frames only."""
         self._names = Names()
-        self._parts: list[pl.DataFrame] = []
+        self._windows: list[tuple[int, Window]] = []
         self._small: dict[str, list[Any]] = {name: [] for name in _SMALL}
+        self._number = 0
         self._last_ns = 0
 
     def add(self, frame: Frame) -> None:
         """Gather a frame."""
+        self._number += 1
         self._last_ns = time_ns(frame.header) or self._last_ns
         try:
             self._instant(frame)
@@ -91,9 +101,14 @@ class Rows:
 
     def table(self) -> pa.Table:
         """Return what was gathered as a table with the event table's Arrow schema, and begin anew."""
-        self._end_small()
-        rows = pl.concat([pl.DataFrame(schema=_SMALL), *self._parts], how="diagonal").to_arrow()
-        self._parts.clear()
+        made = windows.rows([window for _, window in self._windows])
+        order = pl.Series([number for number, _ in self._windows], dtype=pl.Int64).gather(made["at"])
+        small = pl.DataFrame(self._small, schema=_SMALL)
+        both = pl.concat([small, made.drop("at", "step").with_columns(order=order)], how="diagonal")
+        rows = both.sort("order", maintain_order=True).to_arrow()
+        for column in self._small.values():
+            column.clear()
+        self._windows.clear()
         self.weight = 0
         columns = []
         for field in SCHEMA:
@@ -116,7 +131,7 @@ class Rows:
 
     def _put(self, *, count: int = 1, **values: Any) -> None:
         """Append rows; a list has a value for each, anything else is the same in all."""
-        given = {"process": PROCESS, "ts_ns": self._last_ns, **values}
+        given = {"order": self._number, "process": PROCESS, "ts_ns": self._last_ns, **values}
         for name, column in self._small.items():
             value = given.get(name)
             if isinstance(value, list):
@@ -154,14 +169,8 @@ class Rows:
     def _window(self, frame: Frame) -> None:
         self._names.learn(frame)
         window = self._names.window(frame, "")
-        self._end_small()
-        self._parts.append(windows.rows(window).drop("step"))
+        self._windows.append((self._number, window))
         self.weight += 200 * len(window)
-
-    def _end_small(self) -> None:
-        self._parts.append(pl.DataFrame(self._small, schema=_SMALL))
-        for column in self._small.values():
-            column.clear()
 
 
 def _case_text(said: Any) -> str:

@@ -72,12 +72,12 @@ STEPS = [
 
 
 def test_each_event_belongs_to_a_step_gpu_work_by_its_launch() -> None:
-    found = windows.rows(window_of(STEPS))
+    found = windows.rows([window_of(STEPS)])
     assert found["step"].to_list() == [0, 0, 0, 0, 0, 1, 1, 0, 0, 1, None, None]
 
 
 def test_rows_are_what_the_profiler_itself_writes() -> None:
-    found = windows.rows(window_of(STEPS)).rows(named=True)
+    found = windows.rows([window_of(STEPS)]).rows(named=True)
     op, launch, memory, copy = found[1], found[2], found[4], found[8]
     assert (op["ph"], op["process"], op["thread"], op["ts_ns"], op["dur_ns"]) == ("X", "4242", "99", 110, 50)
     assert (op["external_id"], op["correlation"], op["stream"], op["device"]) == (2, None, None, None)
@@ -97,14 +97,14 @@ def test_the_columns_are_those_of_the_event_table() -> None:
 
 def test_shapes_of_tensors_have_their_column_and_lists_of_tensors_are_kept() -> None:
     shapes = {"1": "[[2, 4], [], [7]]", "2": "[[[2, 3], [4]]]", "3": '[[1,,2]] "', "4": "[]", "99": "[[1]]", "x": "[[1]]", "5": 7}
-    found = windows.rows(window_of(STEPS, shapes=shapes))
+    found = windows.rows([window_of(STEPS, shapes=shapes)])
     assert found["input_dims"].to_list()[:6] == [None, "[[2, 4], [], [7]]", None, None, "[]", None]
     args = [json.loads(text) for text in found["args"].drop_nulls()]
     assert args == [{"flops": 4096}, {"shapes": "[[[2, 3], [4]]]"}, {"shapes": '[[1,,2]] "'}]
 
 
 def test_ids_of_another_worker_are_others() -> None:
-    first, second = (windows.rows(window_of(STEPS, generation=number)) for number in (0, 2))
+    first, second = (windows.rows([window_of(STEPS, generation=number)]) for number in (0, 2))
     for column in ("correlation", "external_id"):
         assert not set(first[column].drop_nulls()) & set(second[column].drop_nulls())
         assert (second[column] - first[column]).drop_nulls().unique().to_list() == [2 << 40]
@@ -119,6 +119,15 @@ def test_windows_without_their_columns_are_refused() -> None:
             Names().window(less, "")
     with pytest.raises(UnusableError, match="length"):
         Names().window(Frame(frame.header, {**frame.columns, "flops": array("Q", [1])}), "")
+
+
+def test_windows_together_are_the_windows_one_by_one() -> None:
+    many = [
+        window_of(STEPS[: 3 * number], generation=number % 2, shapes={"1": f"[[{number}]]"}, window=number) for number in range(5)
+    ]
+    alone = [windows.events([one]) for one in many]
+    assert windows.events(many).equals(pl.concat(alone))
+    assert windows.rows(many)["at"].to_list() == [at for at, one in enumerate(many) for _ in range(len(one))]
 
 
 ROWS = st.builds(
@@ -144,7 +153,7 @@ def test_totals_are_those_of_the_frames_own_columns(rows: list[dict[str, Any]]) 
     frame = frame_of(rows)
     names = Names()
     names.learn(frame)
-    found = windows.rows(names.window(frame, ""))
+    found = windows.rows([names.window(frame, "")])
     columns = frame.columns
     kinds = [KINDS[number] for number in columns["kind"]]
     assert found.height == len(rows)
@@ -207,7 +216,7 @@ def test_columns_of_any_type_make_rows(columns: dict[str, Any], texts: dict[str,
 
 def test_the_activities_of_a_window_are_its_gpu_work(made: Any) -> None:
     """Through the event table, the room that cleans GPU work finds the kernels and links them to their launches."""
-    rows = windows.rows(window_of(STEPS)).drop("step")
+    rows = windows.rows([window_of(STEPS)]).drop("at", "step")
     traces: TraceSet = made(rows.rows(named=True))
     assert traces.activities["kind"].to_list() == ["kernel", "memcpy", "kernel"]
     assert traces.launches["op"].to_list() == ["aten::mm", "aten::mm", None]

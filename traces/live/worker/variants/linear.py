@@ -17,14 +17,19 @@ CHUNK = 64
 """Queries and keys that meet each other pair by pair; what lies before is summed up."""
 
 
+def _wide(tensor: Any) -> Any:
+    """Return half types as fp32: sums over a whole sequence need it."""
+    return tensor.float() if tensor.element_size() < 4 else tensor
+
+
 def _features(tensor: Any) -> Any:
     import torch
 
-    return torch.nn.functional.elu(tensor.float()) + 1
+    return torch.nn.functional.elu(_wide(tensor)) + 1
 
 
 def _sums(case: Case, k: Any, v: Any) -> Any:
-    """Return the sum of k v^T over keys, fp32 [B, Hq, D, Dv + 1]; the last column sums k itself, the weights."""
+    """Return the sum of k v^T over keys, [B, Hq, D, Dv + 1]; the last column sums k itself, the weights."""
     return (_features(k).mT @ _counted(v)).repeat_interleave(case.q_heads // case.kv_heads, 1)
 
 
@@ -32,7 +37,7 @@ def _counted(v: Any) -> Any:
     """Put a column of ones beside the values: the sum of weights comes out of the same product."""
     import torch
 
-    return torch.nn.functional.pad(v.float(), (0, 1), value=1.0)
+    return torch.nn.functional.pad(_wide(v), (0, 1), value=1.0)
 
 
 def _divided(summed: Any, like: Any) -> Any:
@@ -125,7 +130,7 @@ VARIANTS = (
         "linear",
         "linear attention",
         "linear",
-        f"elu(x) + 1 in place of the softmax, chunks of {CHUNK}, sums in fp32; its error is against its own definition.",
+        f"elu(x) + 1 in place of the softmax, chunks of {CHUNK}, sums in fp32 or more; its error is by its own definition.",
         _linear,
         why_not=lambda case: "linear attention has no window" if case.window is not None else None,
         flops=flops,

@@ -252,14 +252,14 @@ class Recording:
 
     def _prepared(self, frame: Frame) -> None:
         trial = self._trial(frame.header)
-        made = self._checked(frame.header, _PREPARED_NUMBERS, ("expected",))
+        made = self._checked(frame.header, _PREPARED_NUMBERS, ("expected", "unexpected"))
         error = made.get("error")
         if isinstance(error, dict):
             made["error"] = {key: value for key, value in error.items() if key not in wrong(error, _ERROR_NUMBERS, ())}
         elif error is not None:
             self._ignore("a member of prepared that cannot be")
             made["error"] = None
-        made["expected"] = texts(made.get("expected"))
+        made |= {key: texts(made.get(key)) for key in ("expected", "unexpected")}
         trial.prepared = made
 
     def _samples(self, frame: Frame) -> None:

@@ -26,7 +26,7 @@ VERSION = 1
 """Version of sessions; written into each."""
 HEADER_KEY = "kinetop_session"
 """Member of the trace's header that tells a session from other traces."""
-GROUP_BYTES = 32 << 20
+GROUP_BYTES = 8 << 20
 """Bytes, about, that are turned into one row group: a session takes no more memory than that, however long it is."""
 
 

@@ -53,9 +53,9 @@ class Child:
             start_new_session=True,
         )
         child = cls(process)
+        child._input, _ = await child._loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         child.output = await child._reader(process.stdout)
         child.errors = await child._reader(process.stderr)
-        child._input, _ = await child._loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
         return child
 
     output: asyncio.StreamReader
@@ -92,8 +92,6 @@ class Child:
         Args:
             patience_s: how long it is waited for at each of the two milder stages; 0 forces at once.
         """
-        if self._process.returncode is not None:
-            return
         if not self._input.is_closing():
             self._input.abort()  # whatever it has not read it need not read
         if patience_s and not await self._ends_within(patience_s):
@@ -128,6 +126,9 @@ class Child:
 
     def _watch(self) -> None:
         """Wait for the end without reaping; in a thread, as no portable call of the loop leaves the process unreaped."""
-        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        else:  # macOS before Python 3.13: then what it started is left to see by itself that it is gone
+            self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self.ended.set)

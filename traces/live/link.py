@@ -78,10 +78,15 @@ class Link:
         Yields:
             The worker's frames, and the link's own: `link` and `log`.
         """
+        if self._supervisor is None and self._closing.is_set():
+            return
         if self._supervisor is None:
             self._supervisor = asyncio.create_task(self._supervise(), name="kinetop link")
         while (frame := await self._queue.get()) is not None:
             yield frame
+        if self._closing.is_set():
+            yield self._own("link", event="stopped", why="", variant=None, attempt=0)
+        await self._supervisor  # raises what went wrong here, and never what a worker did
 
     def send(self, do: str, **members: Any) -> None:
         """Give the worker a command; one given while there is no worker waits for the next.
@@ -100,17 +105,11 @@ class Link:
 
     async def close(self) -> None:
         """End the worker: ask, then insist, then force; returns when no process is left."""
-        already, child = self._closing.is_set(), self._child
         self._closing.set()
         self._make_room()
-        if child is not None and not already:
-            child.write(b'{"do":"quit"}\n')
+        self._write('{"do":"quit"}\n')
         if self._supervisor is not None:
-            await self._supervisor
-        if not already:
-            self._make_room()
-            self._queue.put_nowait(self._own("link", event="stopped", why="", variant=None, attempt=0))
-            self._queue.put_nowait(None)
+            await asyncio.wait({self._supervisor})
 
     async def __aenter__(self) -> Link:
         return self
@@ -119,7 +118,16 @@ class Link:
         await self.close()
 
     async def _supervise(self) -> None:
-        """One worker after another, until closed or given up."""
+        """Keep workers going until closed or given up; whatever happens, the frames have an end."""
+        try:
+            await self._workers()
+        finally:
+            if self._queue.full():
+                self._queue.get_nowait()
+            self._queue.put_nowait(None)
+
+    async def _workers(self) -> None:
+        """One worker after another."""
         attempt, ever_answered = 0, False
         while True:
             end = await self._one_worker("restarted" if ever_answered else "started", attempt)
@@ -135,7 +143,6 @@ class Link:
             attempt = 0 if blamed or (vitals.answered and vitals.age_s > _LIVED_S) else attempt + 1
             if not ever_answered or attempt > self._timeouts.restarts:
                 await self._put(self._own("link", event="stopped", why=end.why, variant=None, attempt=attempt))
-                await self._put(None)
                 return
             await self._closing_within(self._timeouts.backoff_s * 2**attempt)
 
@@ -149,11 +156,12 @@ class Link:
         """Start a worker and return why it is no more; nothing of it is left then."""
         self._vitals = vitals = Vitals()
         try:
+            blob = await asyncio.to_thread(bootstrap.blob)
             child = await self._spawn()
         except (OSError, WorkerError) as error:
             return End("lost", str(error))
         self._child = child
-        child.write(await asyncio.to_thread(bootstrap.blob) + self._orders.first().encode())
+        child.write(blob + self._orders.first().encode())
         reading = asyncio.create_task(self._read(child, self._own("link", event=event, why="", variant=None, attempt=attempt)))
         logging = asyncio.create_task(self._log(child))
         watching = asyncio.create_task(self._watch())

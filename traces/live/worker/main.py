@@ -7,23 +7,25 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from . import catalog, environment, telemetry
+from . import catalog, environment, probes, target, telemetry
 from .case import Case
 from .doing import Doing, Voice, keep_beating
 from .inbox import Inbox
 from .loader import no_torch
-from .loop import JOBS
+from .loop import JOBS, Bench
 from .stand import Stand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from .loop import Bench, Live
+    from .loop import Live
     from .variant import Variant
 
 PROTOCOL = 1
+DETAIL_ENTRIES = 4
 UNUSABLE = 69
 """Exit code when nothing can be measured here."""
 
@@ -47,22 +49,36 @@ class Worker:
         }
 
     def run(self) -> None:
-        """Work until told to end; a command that cannot be done is answered with `error`."""
+        """Work until told to end; what goes wrong with a command or a job ends it, is said, and the next is taken."""
         wait_s: float | None = None
         while True:
-            if (order := self._inbox.take(wait_s)) is not None:
-                wait_s = 0.0
-                try:
-                    self._does.get(order["do"], self._unknown)(order)
-                except (KeyError, TypeError, ValueError) as error:
-                    self._error(f"{order['do']}: {_words(error)}", type(error).__name__)
-                    self._end_of_bench(order)
-            elif self._pieces is not None and not self._paused:
-                wait_s = next(self._pieces, None)
-                if wait_s is None:
-                    self._pieces = None
-            else:
-                wait_s = None
+            order = self._inbox.take(wait_s)
+            wait_s = self._go_on() if order is None else self._obey(order)
+
+    def _obey(self, order: Mapping[str, Any]) -> float:
+        do = order["do"]
+        try:
+            self._does.get(do, self._unknown)(order)
+        except Exception as error:
+            self._error(f"{do}: {_words(error)}", error)
+            if do == "hello":
+                os._exit(UNUSABLE)
+            if do in JOBS:
+                self._give_up(bench=do == "bench")
+        return 0.0
+
+    def _go_on(self) -> float | None:
+        """Do the next piece of the job, and return how long commands may be waited for then: None for ever."""
+        if self._pieces is None or self._paused:
+            return None
+        try:
+            return next(self._pieces)
+        except StopIteration:
+            self._pieces = None
+        except Exception as error:
+            self._error(_words(error), error)
+            self._give_up(bench=isinstance(self._job, Bench))
+        return None
 
     def _hello(self, order: Mapping[str, Any]) -> None:
         self._doing.at("importing torch")
@@ -79,12 +95,10 @@ class Worker:
         self._doing.rest()
 
     def _add_target(self, spec: str, setup: str | None) -> None:
-        from . import target
-
         try:
             found = target.load(spec, setup)
         except (Exception, SystemExit) as error:  # importing the user's module may do anything
-            self._error(f"--target {spec}: {_words(error)}", type(error).__name__)
+            self._error(f"--target {spec}: {_words(error)}", error)
             return
         self._variants[found.name] = found
 
@@ -92,7 +106,8 @@ class Worker:
         self._stop()
         self._paused = False
         case = Case.from_dict(order["case"])
-        self._stand = Stand(self._voice, self._doing, self._variants, case, self._seed, self._sampler_of(case.device))
+        sampler = self._sampler_of("cpu" if probes.device_why_not(case) else case.device)
+        self._stand = Stand(self._voice, self._doing, self._variants, case, self._seed, sampler)
         self._job = job = JOBS[order["do"]](self._stand, order)
         self._pieces = job.pieces()
 
@@ -117,6 +132,12 @@ class Worker:
         if self._stand is not None:
             self._stand.close()
             self._stand = None
+
+    def _give_up(self, *, bench: bool) -> None:
+        """End a job that cannot go on; of a benchmark the host waits for the end."""
+        self._stop()
+        if bench:
+            self._voice.say("done", what="bench")
 
     def _focus(self, order: Mapping[str, Any]) -> None:
         if self._job is not None:
@@ -156,16 +177,11 @@ class Worker:
         os._exit(0)  # not through exit handlers: pools of compilers and device runtimes may wait long in theirs
 
     def _unknown(self, order: Mapping[str, Any]) -> None:
-        self._error(f"there is no command {order['do']!r}" + (f": {order['line']}" if "line" in order else ""), "ValueError")
+        raise ValueError("there is no such command" + (f": {order['line']}" if "line" in order else ""))
 
-    def _error(self, message: str, kind: str) -> None:
-        self._voice.say("error", variant=None, message=message, type=kind, detail="")
-
-    def _end_of_bench(self, order: Mapping[str, Any]) -> None:
-        """A benchmark that could not begin is over: its host waits for the word."""
-        if order["do"] == "bench":
-            self._stop()
-            self._voice.say("done", what="bench")
+    def _error(self, message: str, error: BaseException) -> None:
+        detail = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-DETAIL_ENTRIES:])
+        self._voice.say("error", variant=None, message=message, type=type(error).__name__, detail=detail)
 
 
 def main(commands: BinaryIO, frames: int) -> None:

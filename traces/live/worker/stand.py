@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import catalog, device, numerics, profile, ready, telemetry, timing
+from . import catalog, device, numerics, probes, profile, ready, telemetry, timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -96,7 +96,7 @@ class Stand:
     def _free(self) -> None:
         gc.collect()
         module: Any = getattr(sys.modules.get("torch"), device.kind(self.case.device), None)
-        if hasattr(module, "empty_cache"):
+        if hasattr(module, "empty_cache") and probes.device_why_not(self.case) is None:
             module.empty_cache()
 
     def _end_if_broken(self) -> None:

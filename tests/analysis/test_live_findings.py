@@ -58,6 +58,14 @@ def test_every_rule_has_a_text_and_every_text_a_rule() -> None:
     )
 
 
+def test_the_page_lists_every_finding_and_every_variant() -> None:
+    from kinetop.traces.live.worker import catalog
+
+    page = (Path(__file__).parents[2] / "docs" / "live.md").read_text()
+    assert not [code for code in RULES if f"| `{code}` |" not in page]
+    assert not [name for name in catalog.built_in() if f"| `{name}` |" not in page]
+
+
 def test_a_healthy_variant_has_none(windowed: Windowed, torch: Any, sdpa: Any) -> None:
     q, k, v = tensors(torch)
     prepared = {**SOUND, "first_call_us": 30.0, "expected": ["flash_attention"], "unexpected": ["aten::bmm"]}

@@ -25,29 +25,11 @@ if TYPE_CHECKING:
 
 SCHEMA = "kinetop.bench/1"
 _SUFFIXES = (".json", ".parquet")
-_RUN_COLUMNS: dict[str, Any] = {
-    "schema": pl.String,
-    "run_id": pl.String,
-    "began": pl.String,
-    "host": pl.String,
-    "device_name": pl.String,
-    "torch": pl.String,
-    "git_sha": pl.String,
-    "environment": pl.String,
-    "settings": pl.String,
-}
-"""Columns of a Parquet row about its run; the last two are JSON text."""
-_RAW_COLUMNS: dict[str, Any] = {
-    "samples_ns": pl.List(pl.Int64),
-    "rounds": pl.List(pl.Int64),
-    "throttled": pl.List(pl.Int64),
-    "contended": pl.List(pl.Int64),
-    "timing": pl.String,
-    "error": pl.String,
-    "structure": pl.String,
-}
-"""Columns of a Parquet row beside the figures; texts are JSON."""
+_RUN_COLUMNS = ("schema", "run_id", "began", "host", "device_name", "torch", "git_sha", "environment", "settings")
+"""Columns of a Parquet row about its run, all texts; the last two are JSON."""
+_LIST_COLUMNS = ("samples_ns", "rounds", "throttled", "contended")
 _JSON_COLUMNS = ("timing", "error", "structure")
+"""Columns of a Parquet row beside the figures: lists of integers, and JSON text."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +128,18 @@ def frame(document: Mapping[str, Any]) -> pl.DataFrame:
         "settings": json.dumps(run["settings"]),
     }
     figures = trials.framed(document["trials"])
-    raw = [
-        {name: json.dumps(trial[name]) if name in _JSON_COLUMNS else trial[name] for name in _RAW_COLUMNS}
-        for trial in document["trials"]
-    ]
-    first = pl.DataFrame([about] * figures.height, schema=_RUN_COLUMNS, orient="row")
-    return pl.concat([first, figures, pl.DataFrame(raw, schema=_RAW_COLUMNS, orient="row")], how="horizontal")
+    first = pl.DataFrame([about] * figures.height, schema=dict.fromkeys(_RUN_COLUMNS, pl.String), orient="row")
+    lists = [{name: trial[name] for name in _LIST_COLUMNS} for trial in document["trials"]]
+    texts = [{name: json.dumps(trial[name]) for name in _JSON_COLUMNS} for trial in document["trials"]]
+    return pl.concat(
+        [
+            first,
+            figures,
+            pl.DataFrame(lists, schema=dict.fromkeys(_LIST_COLUMNS, pl.List(pl.Int64)), orient="row"),
+            pl.DataFrame(texts, schema=dict.fromkeys(_JSON_COLUMNS, pl.String), orient="row"),
+        ],
+        how="horizontal",
+    )
 
 
 def load(path: Path) -> list[Run]:
@@ -213,7 +201,7 @@ def _parquet_runs(path: Path) -> Iterator[Run]:
         read = pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
         raise UnreadableError(f"{path}: cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    if missing := {*_RUN_COLUMNS, *_RAW_COLUMNS, "variant", "case", "median_us"} - set(read.columns):
+    if missing := {*_RUN_COLUMNS, *_LIST_COLUMNS, *_JSON_COLUMNS, "variant", "case", "median_us"} - set(read.columns):
         raise UnreadableError(f"{path}: a Parquet file, but of no benchmark: it lacks {', '.join(sorted(missing)[:3])}")
     if odd := [schema for schema in read["schema"].unique().to_list() if schema != SCHEMA]:
         raise UnreadableError(f"{path}: no bench result: its schema is {odd[0]!r}, not {SCHEMA!r}")

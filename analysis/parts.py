@@ -24,9 +24,10 @@ PART_COLUMNS: dict[str, str] = {
 STEP = "kinetop.step|"
 """What the name of a window's step begins with: `kinetop.step|variant|window|step`."""
 _NEEDED = {
-    "rank": pl.Int32, "cat": pl.String, "name": pl.String, "process": pl.String, "thread": pl.String, "ts_ns": pl.Int64,
-    "dur_ns": pl.Int64, "correlation": pl.Int64, "case": pl.String,
+    "rank": "Int32", "cat": "String", "name": "String", "process": "String", "thread": "String", "ts_ns": "Int64",
+    "dur_ns": "Int64", "correlation": "Int64", "case": "String",
 }  # fmt: skip
+"""Columns that are read, with the names of their types: Polars is not loaded before it is used."""
 _GROUP = ("variant", "case")
 
 
@@ -65,7 +66,7 @@ def host_rows(events: pl.DataFrame) -> pl.DataFrame:
     rows = events.filter(pl.col("ph") == "X") if "ph" in events.columns else events
     made = rows.select(
         (pl.col(name).cast(kind, strict=False) if name in rows.columns else pl.lit(None, kind)).alias(name)
-        for name, kind in _NEEDED.items()
+        for name, kind in ((name, getattr(pl, kind)) for name, kind in _NEEDED.items())
     ).with_columns(pl.col("rank").fill_null(0), pl.col("dur_ns").fill_null(0).clip(0))
     return made.drop_nulls("ts_ns").rename({"ts_ns": "start_ns"}).with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
 

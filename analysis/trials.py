@@ -107,10 +107,6 @@ COLUMNS: tuple[Column, ...] = (
 """Columns of `table`; times in microseconds."""
 
 
-_KINDS: dict[str, Any] = {"text": pl.String, "flag": pl.Boolean, "id": pl.Int64, "count": pl.Int64, "bytes": pl.Int64}
-"""Type of a column by its unit; f64 for the rest."""
-
-
 def table(recording: Recording, **options: Any) -> pl.DataFrame:
     """Return the figures of every trial, in the order in which they were first heard of.
 
@@ -293,7 +289,8 @@ def against(rows: list[dict[str, Any]], base: str | None) -> list[dict[str, Any]
 
 def framed(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column] = COLUMNS) -> pl.DataFrame:
     """Return rows as a frame with the columns declared, what is missing as null."""
-    kinds = {column.name: _KINDS.get(column.unit, pl.Float64) for column in columns}
+    by_unit: dict[str, Any] = {"text": pl.String, "flag": pl.Boolean, "id": pl.Int64, "count": pl.Int64, "bytes": pl.Int64}
+    kinds = {column.name: by_unit.get(column.unit, pl.Float64) for column in columns}
     return pl.DataFrame([{name: row.get(name) for name in kinds} for row in rows], schema=kinds, orient="row")
 
 

@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that come from the code: questions.md, keys.md, events.md. usage: build.py."""
+"""Write the pages of docs/ that come from the code: questions.md, keys.md, events.md, figures.md. usage: build.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GROUPS = {
 
 def pages() -> dict[str, str]:
     """Return the text of every page that comes from the code, by file name."""
-    return {"questions.md": questions_page(), "keys.md": keys_page(), "events.md": events_page()}
+    return {"questions.md": questions_page(), "keys.md": keys_page(), "events.md": events_page(), "figures.md": figures_page()}
 
 
 def questions_page() -> str:
@@ -145,6 +145,31 @@ def events_page() -> str:
     tail = [(f"`{name}`", kind, about) for name, kind, about in schema.TAIL_COLUMNS]
     lines += [*_rows(("column", "kind", "what"), head), "", "Members of an event's `args`, with the name in the trace:", ""]
     lines += [*_rows(("column", "kind", "what"), args), "", "What is left:", "", *_rows(("column", "kind", "what"), tail)]
+    return "\n".join(lines) + "\n"
+
+
+def figures_page() -> str:
+    """Return the page of the columns that a benchmark, a sweep and the gate give."""
+    from kinetop.analysis import gate_report, sweep, trials
+
+    tables = {
+        "Trials": trials.COLUMNS,
+        "Best variants": sweep.BEST_COLUMNS,
+        "Crossovers": sweep.CROSSOVER_COLUMNS,
+        "Frontier": sweep.FRONTIER_COLUMNS,
+        "Gate": gate_report.COLUMNS,
+    }
+    lines = [
+        "# Figures of a benchmark",
+        "",
+        MADE,
+        "",
+        "One row a trial: a variant on a case. Times are microseconds, null where there is no such value.",
+        "How they are measured, the files and the gate: [bench.md](bench.md).",
+    ]
+    for title, columns in tables.items():
+        lines += ["", f"## {title}", ""]
+        lines += _rows(("column", "unit", "definition"), [(f"`{column.name}`", column.unit, column.about) for column in columns])
     return "\n".join(lines) + "\n"
 
 

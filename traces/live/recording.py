@@ -293,7 +293,8 @@ class Recording:
         if self.limit:
             del windows[:-MAX_WINDOWS]
         self.dropped += window.dropped
-        self.duty_pct = _numbers(frame.header, "duty_pct")["duty_pct"] or self.duty_pct
+        duty_pct = _numbers(frame.header, "duty_pct")["duty_pct"]
+        self.duty_pct = self.duty_pct if duty_pct is None else float(duty_pct)
 
     def _telemetry(self, frame: Frame) -> None:
         self.telemetry.append(self._checked(frame.header, _TELEMETRY_NUMBERS, ("cores_pct", "throttle", "others")))

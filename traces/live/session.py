@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..errors import NotATraceError, TraceError, UnreadableError
 from ..report import ImportReport, Notice
 from . import journal
-from .members import UnusableError, mapping, texts, time_ns
+from .members import UnusableError, mapping, texts, time_ns, words
 from .privacy import without_secrets
 from .worker.frames import MAGIC
 
@@ -50,8 +50,8 @@ class Writer:
         try:
             self._file = self.journal.open("xb", buffering=0)
         except FileExistsError as error:
-            said = "is being recorded, or was not closed: rename it, or make a session of it with kinetop replay"
-            raise TraceError(f"{self.journal}: a session {said}.") from error
+            said = "is being recorded or was not closed; kinetop replay shows it. Move it away to record here again"
+            raise TraceError(f"{self.journal}: a session that {said}.") from error
         except OSError as error:
             raise TraceError(f"{path}: no session can be recorded there ({error.strerror}).") from error
 
@@ -165,9 +165,10 @@ class _Summary:
         """The trace's header; a GPU is named as the profiler names it, so that analyses know its peaks."""
         about = {"version": VERSION, "frames": self._frames, "began_ns": self._began_ns, "ended_ns": self._ended_ns}
         said: dict[str, Any] = {HEADER_KEY: {**about, "environment": self._environment, "variants": list(self._variants)}}
-        device = self._environment.get("device_name")
-        if isinstance(device, str) and (self._environment.get("cuda") or self._environment.get("hip")):
-            said["deviceProperties"] = [{"id": 0, "name": device}]
+        name = self._environment.get("device_name")
+        kind, _, number = words(self._environment.get("device")).partition(":")
+        if kind == "cuda" and isinstance(name, str):
+            said["deviceProperties"] = [{"id": int(number) if number.isdecimal() else 0, "name": name}]
         return said
 
 

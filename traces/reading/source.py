@@ -42,6 +42,7 @@ _ZSTD_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 """How a zstd frame begins that holds no data; parallel writers put one before each block."""
 
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"KTP1", "the journal of a live session that was not closed; kinetop replay shows it"),
     (b"SQLite format 3", "an SQLite database (an Nsight Systems export?); kinetop reads PyTorch profiler traces"),
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself; run `git lfs pull`"),
     (b"\x89HDF", "an HDF5 file"),

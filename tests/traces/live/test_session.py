@@ -125,7 +125,7 @@ def test_the_trace_says_that_it_is_a_session_and_of_what(recorded: Path) -> None
     assert (about["version"], about["frames"], about["variants"]) == (1, len(a_session()), ["eager"])
     assert about["environment"]["host"] == "box"
     assert (about["began_ns"], about["ended_ns"]) == (T0_NS, T0_NS + 99_000_000)
-    assert said["header"]["deviceProperties"] == [{"id": 0, "name": "NVIDIA H200"}]
+    assert said["header"]["deviceProperties"] == [{"id": 1, "name": "NVIDIA H200"}]
     assert said["report"]["events"] == pl.scan_parquet(recorded).select(pl.len()).collect().item()
 
 
@@ -196,6 +196,13 @@ def test_a_journal_left_behind_becomes_a_session_that_says_what_is_missing(tmp_p
     assert not path.exists()
     assert list(session.frames(tmp_path / "run.parquet")) == frames[:-1]
     assert kinetop.open(tmp_path / "run.parquet").warnings[0].code == "truncated-journal"
+
+
+def test_a_journal_opened_as_a_trace_is_called_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.parquet.journal"
+    path.write_bytes(journal.packed(a_session(1)[0]))
+    with pytest.raises(NotATraceError, match=r"journal of a live session that was not closed; kinetop replay"):
+        kinetop.open(path)
 
 
 def test_a_journal_that_is_damaged_gives_the_frames_before(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ def a_session(rounds: int = 5) -> list[Frame]:
         "host": "box",
         "torch": "2.13",
         "cuda": "13.1",
+        "device": "cuda:1",
         "device_name": "NVIDIA H200",
         "flags": {"OMP_NUM_THREADS": "1"},
     }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from kinetop.traces.live.worker import inputs, numerics
 from kinetop.traces.live.worker.case import Case
-
-if TYPE_CHECKING:
-    from kinetop.traces.live.worker.variant import Inputs
+from kinetop.traces.live.worker.variant import Inputs
 
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -70,6 +68,27 @@ def test_a_mask_that_is_one_key_off_is_found(dtype: str) -> None:
     case = Case.of("1,2,16/80,32", dtype=dtype)
     made = inputs.make(case, 0)
     assert not error(case, attend(case, made, shift=-1), made)["ok"]
+
+
+@pytest.mark.parametrize(("dtype", "lower"), [("fp64", "fp32"), ("fp32", "fp16"), ("fp32", "bf16")])
+def test_computing_in_a_lower_precision_is_found(dtype: str, lower: str) -> None:
+    case = Case.of("2,4/2,256,64", dtype=dtype)
+    made = inputs.make(case, 0)
+    rounded = Inputs(*(tensor.to(inputs.dtype(lower)).to(inputs.dtype(dtype)) for tensor in (made.q, made.k, made.v)))
+    if dtype == "fp64":  # its numbers were drawn in fp32
+        rounded = Inputs(*(tensor.float() for tensor in (made.q, made.k, made.v)))
+    assert not error(case, attend(case, rounded).to(inputs.dtype(dtype)), made)["ok"]
+
+
+@pytest.mark.parametrize("dtype", ["fp64", "fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("shape", ["1,2,16,8", "2,2,7,4", "2,4/2,64,32"])
+def test_fused_gradients_are_never_wrong_by_chance(shape: str, dtype: str) -> None:
+    case = Case.of(shape, dtype=dtype, mode="backward", causal=False)
+    for seed in range(6):
+        made = inputs.make(case, seed)
+        output = torch.nn.functional.scaled_dot_product_attention(made.q, made.k, made.v, enable_gqa=True)
+        found = error(case, output, made, gradients=torch.autograd.grad(output, (made.q, made.k, made.v), made.grad))
+        assert found["ok"], found
 
 
 def test_blocks_of_queries_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:

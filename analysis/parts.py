@@ -56,7 +56,18 @@ def split(events: pl.DataFrame) -> pl.DataFrame:
     rows = host_rows(events)
     found = steps(rows)
     ops = operators(rows, found)
-    on_gpu = _on_gpu(gpu_work(rows, found, ops))
+    return divided(found, ops, gpu_work(rows, found, ops))
+
+
+def divided(found: pl.DataFrame, ops: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Return what `split` does, from what is known already.
+
+    Args:
+        found: the steps, as `steps` gives them.
+        ops: as `operators` gives them.
+        work: as `gpu_work` gives it.
+    """
+    on_gpu = _on_gpu(work)
     rest = found.join(on_gpu.select("step").unique(), on="step", how="anti")
     return _table(found, pl.concat([on_gpu, _on_cpu(rest, ops)]), on_gpu["step"].unique())
 

@@ -69,7 +69,7 @@ class Seen:
     @cached_property
     def parts(self) -> pl.DataFrame:
         """The division of the step time, as `parts.split` gives it."""
-        return parts.split(self.events)
+        return parts.divided(self.steps, self.ops, self.gpu)
 
     @property
     def count(self) -> int:

@@ -57,11 +57,12 @@ def unpacked(args: str) -> Frame:
     """
     try:
         said = json.loads(args)
-        if "body" not in said and "columns" not in said["frame"]:
-            return Frame(said["frame"])
-        found = list(Reader().feed(pack(said["frame"], body=base64.b64decode(said.get("body", ""), validate=True))))
-        return found[0]
-    except (FrameError, binascii.Error, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        header = dict(said["frame"])
+        if "body" not in said and "columns" not in header:
+            return Frame(header)
+        (made,) = Reader().feed(pack(header, body=base64.b64decode(said.get("body", ""), validate=True)))
+        return made
+    except (FrameError, binascii.Error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableError(f"a frame cannot be read ({error})") from error
 
 

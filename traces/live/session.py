@@ -131,7 +131,7 @@ def finish(kept: Path, out: Path, *, left_out: int = 0) -> None:
                 if rows.weight > GROUP_BYTES:
                     file.write(rows.table())
             file.write(rows.table())
-            notices += _counted("unusable-window", rows.unusable, "holds no events and is kept as it came")
+            notices += _counted("unusable-window", rows.unusable, "could not be turned into events")
             file.finish(summary.header(), ImportReport(file.events, kept.stat().st_size, notices))
     except (OSError, pa.ArrowException) as error:
         why = getattr(error, "strerror", None) or str(error).splitlines()[0]

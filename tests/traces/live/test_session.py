@@ -20,6 +20,7 @@ from kinetop.traces.convert import convert
 from kinetop.traces.errors import NotATraceError, TraceError, UnreadableError
 from kinetop.traces.live import journal, session
 from kinetop.traces.live.recording import Recording
+from kinetop.traces.live.rows import unpacked
 from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.frames import CODES, Frame, Reader, pack
 from kinetop.traces.store import read_metadata
@@ -290,6 +291,22 @@ def test_a_session_whose_frames_were_tampered_with_is_damaged(recorded: Path, tm
     rows.write_parquet(tmp_path / "odd.parquet", metadata=header)
     with pytest.raises(UnreadableError, match="damaged"):
         list(session.frames(tmp_path / "odd.parquet"))
+
+
+@pytest.mark.parametrize(
+    "args", ["", "[]", '{"frame": 5}', '{"frame": {"columns": 7}}', '{"frame": {}, "body": "!"}', "[" * 9999]
+)
+def test_args_that_hold_no_frame_are_said(args: str) -> None:
+    with pytest.raises(UnreadableError, match="a frame cannot be read"):
+        unpacked(args)
+
+
+def test_a_window_that_is_no_events_is_kept_as_a_frame_and_said(tmp_path: Path) -> None:
+    odd = sent("window", {"name": ("u32", [1])}, variant="eager", case=CASE.to_dict())
+    path = written(tmp_path / "run.parquet", [odd, *a_session(1)])
+    assert next(session.frames(path)) == odd
+    said = [notice.message for notice in kinetop.open(path).warnings if notice.code == "unusable-window"]
+    assert said == ["1 frame of the session could not be turned into events."]
 
 
 def test_no_secret_and_nothing_undocumented_is_kept(tmp_path: Path) -> None:

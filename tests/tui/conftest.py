@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from textual.app import App
     from textual.pilot import Pilot
+
+    from kinetop.traces.live.worker.frames import Frame
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -61,3 +64,46 @@ def snapshot() -> Callable[[str, str], None]:
         assert text + "\n" == path.read_text(encoding="utf-8")
 
     return check
+
+
+class LinkOfTests:
+    """Stands for the worker: gives the frames it is told to, and notes what it is told."""
+
+    def __init__(
+        self, frames: Iterable[Frame] = (), answer: Callable[[str, dict[str, Any]], Iterable[Frame]] | None = None
+    ) -> None:
+        self.orders: list[tuple[str, dict[str, Any]]] = []
+        self.closed = False
+        self._queue: asyncio.Queue[Frame | Exception | None] = asyncio.Queue()
+        self._answer = answer or (lambda do, members: ())
+        self._first = list(frames)
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        for frame in self._first:
+            yield frame
+        while (frame := await self._queue.get()) is not None:
+            if isinstance(frame, Exception):
+                raise frame
+            yield frame
+
+    def send(self, do: str, **members: Any) -> None:
+        self.orders.append((do, members))
+        for frame in self._answer(do, members):
+            self.say(frame)
+
+    def say(self, frame: Frame | Exception | None) -> None:
+        """Say something more; call it where the feed's loop runs, or before."""
+        self._queue.put_nowait(frame)
+
+    async def close(self) -> None:
+        self.closed = True
+        self.say(None)
+
+    def told(self, do: str) -> list[dict[str, Any]]:
+        return [members for name, members in self.orders if name == do]
+
+
+@pytest.fixture
+def link() -> type[LinkOfTests]:
+    """Return the stand-in for the worker's link."""
+    return LinkOfTests

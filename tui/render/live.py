@@ -146,13 +146,15 @@ def _us(value: float) -> str:
     return f"{value:,.{0 if value >= 1000 else 1 if value >= 100 else 3}f}"
 
 
-def finding_lines(findings: Sequence[Any], chosen: Chosen, width: int, *, most: int = 3) -> list[Content]:
+def finding_lines(findings: Sequence[Any], problem: str, chosen: Chosen, width: int, *, most: int = 3) -> list[Content]:
     """Return why the chosen variant failed, else its first finding, cut to a few lines; how many more stands at its end."""
     own = [finding for finding in findings if finding.variant == chosen.variant]
     if chosen.row.get("state") == "FAILED":
         text = clean(str(chosen.row.get("status")), 4_000)
         marks = zip("✗  ", _wrapped(text, width - 4), strict=False)
         return [Content.assemble(" ", (mark, "bold $text-error"), " ", line) for mark, line in marks][:most]
+    if problem:
+        return [_labelled("finding").append(Content.styled(clean(problem, width - LABEL_CELLS - 2), "$text-error"))]
     if not own:
         others = len(findings)
         text = "nothing to note about this variant" + (f"; {others} about others" if others else "")
@@ -176,10 +178,8 @@ def findings_page(findings: Sequence[Any], problem: str, width: int) -> list[Con
     lines = []
     for finding in findings:
         mark, style = MARKS.get(finding.level, MARKS["info"])
-        head = Content.assemble(
-            " ", (mark, style), " ", (clean(finding.variant, 30), "bold $accent"), "  ", (clean(finding.title, width), "bold")
-        )
-        lines.append(head.truncate(width, ellipsis=True))
+        lines.append(Content.assemble(" ", (mark, style), " ", (clean(finding.variant, max(1, width - 4)), "bold $accent")))
+        lines += [Content.styled(f"   {part}", "bold") for part in _wrapped(finding.title, max(10, width - 4))]
         for name, text in (("seen", finding.evidence), ("do", finding.fix)):
             for at, part in enumerate(_wrapped(text, max(10, width - 10))):
                 lines.append(Content.assemble((f"   {name if at == 0 else '':6}", "$muted"), part))

@@ -184,20 +184,22 @@ class LiveScreen(Screen[None]):
         recording = f"● rec {now.recording_to.name}" if now.recording_to else ""
         title.status = "  ".join(part for part in (live.badge(now), recording) if part)
         self._show("case", partial(live.case_line, now))
-        self.variants.empty = clean(str(now.link.get("why") or now.ended or "waiting for the worker"), 300)
+        why = now.problems.get("table") or now.link.get("why") or now.ended or "waiting for the worker"
+        self.variants.say_empty(clean(str(why), 300))
         if now.table is not None and now.table is not self.variants.frame:
             self._show_table(now.table, now.columns)
         self._show("parts", partial(live.parts_lines, now.chosen, now.problems.get("parts", "")))
         self._show("latency", partial(live.latency_lines, now.chosen))
+        trouble = now.problems.get("findings", "")
         most = 3 if self.size.height >= 30 else 1
-        self._show("finding", partial(live.finding_lines, now.findings, now.chosen, most=most))
+        self._show("finding", partial(live.finding_lines, now.findings, trouble, now.chosen, most=most))
         self._show("machine", partial(live_machine.column, now.telemetry))
-        self._show("side-findings", partial(live.findings_page, now.findings, now.problems.get("findings", "")))
+        self._show("side-findings", partial(live.findings_page, now.findings, trouble))
         self._show("machine-line", partial(live_machine.line, now.telemetry))
         panes = self.query_one(Panes)
         panes.count("findings", len(now.findings))
         panes.count("log", len(now.problems))
-        panes.page("findings", partial(live.findings_page, now.findings, now.problems.get("findings", "")))
+        panes.page("findings", partial(live.findings_page, now.findings, trouble))
         panes.page("log", partial(live.log_page, now.log, now.problems))
         if now.chosen.ops is not None and now.chosen.ops is not panes.table("ops").frame:
             panes.table("ops").show(now.chosen.ops, now.chosen.ops_columns)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.cells import set_cell_size
 from rich.segment import Segment
 from textual.geometry import Region
+from textual.strip import Strip
 
 from .frame_table import PAGE_ROWS, FrameTable
 
@@ -45,6 +47,20 @@ class LiveTable(FrameTable):
         super().__init__(empty=empty, id=id, classes=classes)
         self._seen: tuple[Any, list[list[str]]] = (None, [])
         """Layout and cells as they were sent last."""
+
+    def say_empty(self, text: str) -> None:
+        """Say why there are no rows."""
+        if text != self.empty:
+            self.empty = text
+            if not self.rows:
+                self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw a line; why there are no rows is said before there is a frame, too."""
+        if self.frame is None and y == 1:
+            text = set_cell_size(f" {self.empty}", self.size.width)
+            return Strip([Segment(text, self.get_component_rich_style("frametable--muted"))])
+        return super().render_line(y)
 
     def _look_at(self, frame: pl.DataFrame) -> dict[str, Look]:
         before, found = self._looks, {name: _readable(look, frame) for name, look in super()._look_at(frame).items()}

@@ -11,12 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
-
 from . import stats
 from .benchmark import Run
 from .comparable import differences
-from .slowdown import THRESHOLD_PCT, Around, Timing, time_verdict
+from .slowdown import THRESHOLD_PCT, Times, Timing, time_verdict
 from .structural import Check, checks
 
 if TYPE_CHECKING:
@@ -186,23 +184,12 @@ def _verdict(
 
 def _timings(pairs: Mapping[tuple[str, str], _Pair], threshold_pct: float, seed: int) -> dict[tuple[str, str], Timing]:
     """Return how the times of every pair compare; the second opinion is corrected for how many there are."""
-    kept = {key: (_undisturbed(pair.new), _undisturbed(pair.old)) for key, pair in pairs.items()}
-    corrected = stats.holm([stats.mann_whitney(new, old) for new, old in kept.values()])
+    times = {key: (Times.of(pair.new), Times.of(pair.old)) for key, pair in pairs.items()}
+    corrected = stats.holm([stats.mann_whitney(new.kept, old.kept) for new, old in times.values()])
     return {
-        key: time_verdict(*kept[key], threshold_pct=threshold_pct, around=_around(pairs[key], p), seed=seed)
-        for key, p in zip(kept, corrected, strict=True)
+        key: time_verdict(*times[key], threshold_pct=threshold_pct, p=p, history_us=pairs[key].history_us, seed=seed)
+        for key, p in zip(times, corrected, strict=True)
     }
-
-
-def _around(pair: _Pair, p: float) -> Around:
-    new_mhz, old_mhz = ((trial.get("timing") or {}).get("clock_mhz") for trial in (pair.new, pair.old))
-    return Around(p, pair.history_us, new_mhz, old_mhz)
-
-
-def _undisturbed(trial: Mapping[str, Any]) -> pl.Series:
-    """Return the samples in microseconds, without those that were throttled or contended."""
-    marked = {*trial["throttled"], *trial["contended"]}
-    return pl.Series([ns for at, ns in enumerate(trial["samples_ns"]) if at not in marked], dtype=pl.Int64) / 1000
 
 
 def _notes(new: Run, old: Run, timings: Mapping[tuple[str, str], Timing]) -> list[str]:

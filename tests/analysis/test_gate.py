@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from collections import Counter
+from itertools import permutations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -14,12 +17,13 @@ import pytest
 from kinetop.analysis import benchmark, gate
 from kinetop.analysis.benchmark import Run
 from kinetop.analysis.comparable import differences
-from kinetop.analysis.slowdown import Around, time_verdict
+from kinetop.analysis.slowdown import Times, time_verdict
 from kinetop.traces.live.worker.case import Case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+DATA = Path(__file__).resolve().parent.parent / "data" / "bench"
 CASE = Case.of("1,4,256,64", dtype="fp32")
 SCORES = 4 * 256 * 256 * 4
 BASE_OPS = [
@@ -75,7 +79,7 @@ def test_the_same_code_is_never_slower(noise: Callable[[random.Random, int], Noi
     outcomes = Counter()
     for attempt in range(TRIES):
         rng = random.Random(f"{noise.__name__} {count} {attempt}")
-        new, old = pl.Series(noise(rng, count)), pl.Series(noise(rng, count))
+        new, old = Times(pl.Series(noise(rng, count))), Times(pl.Series(noise(rng, count)))
         outcomes[time_verdict(new, old, seed=attempt).outcome] += 1
     assert outcomes["SLOWER"] == 0
     if noise is steady:
@@ -88,7 +92,7 @@ def test_a_real_difference_is_seen(noise: Callable[[random.Random, int], Noise],
     seen = 0
     for attempt in range(TRIES):
         rng = random.Random(attempt)
-        new, old = pl.Series(noise(rng, 30)) * factor, pl.Series(noise(rng, 30))
+        new, old = Times(pl.Series(noise(rng, 30)) * factor), Times(pl.Series(noise(rng, 30)))
         seen += time_verdict(new, old).outcome == outcome
     assert seen >= TRIES - 1
 
@@ -97,24 +101,52 @@ def test_a_level_that_wanders_between_runs_is_noise_where_a_history_shows_it() -
     """Neither of two runs shows it by itself: each holds its level; only earlier runs tell."""
     rng = random.Random(5)
     levels = [100, 112, 104, 109, 101]
-    old = pl.Series([rng.gauss(100, 0.5) for _ in range(30)])
-    new = pl.Series([rng.gauss(111, 0.5) for _ in range(30)])
+    old = Times(pl.Series([rng.gauss(100, 0.5) for _ in range(30)]))
+    new = Times(pl.Series([rng.gauss(111, 0.5) for _ in range(30)]))
     assert time_verdict(new, old).outcome == "SLOWER"
-    found = time_verdict(new, old, around=Around(history_us=levels))
+    found = time_verdict(new, old, history_us=levels)
     assert found.outcome == "UNDECIDED"
     assert "the noise is 12.0" in found.why
 
 
+@pytest.mark.parametrize("marked", [True, False], ids=["marks", "no marks"])
+def test_recorded_runs_on_a_busy_machine_are_never_slower(marked: bool) -> None:
+    """Six runs of the same code on two cores that others used, more in some runs than in others; each against each, 30 tries."""
+    runs = json.loads((DATA / "busy_machine.json").read_text())
+    times = [
+        {
+            name: Times(pl.Series(each["ns"]) / 1000, frozenset(each["contended"] + each["throttled"] if marked else []))
+            for name, each in recorded.items()
+        }
+        for recorded in runs
+    ]
+    outcomes = Counter(
+        (variant, time_verdict(new[variant], old[variant]).outcome) for new, old in permutations(times, 2) for variant in new
+    )
+    assert sum(outcomes.values()) == 150
+    assert not [variant for variant, outcome in outcomes if outcome == "SLOWER"]
+
+
 def test_each_doubt_alone_keeps_a_verdict_back() -> None:
-    old = pl.Series([100.0, 101.0] * 20)
-    assert time_verdict(old * 1.5, old).outcome == "SLOWER"
-    often = pl.Series([100.0, 160.0, 161.0, 162.0, 160.0] * 8)
+    old = Times(pl.Series([100.0, 101.0] * 20))
+    new = Times(old.us * 1.5)
+    assert time_verdict(new, old).outcome == "SLOWER"
+    often = Times(pl.Series([100.0, 160.0, 161.0, 162.0, 160.0] * 8))
     assert "fastest tenth" in time_verdict(often, old).why
-    assert "Mann-Whitney" in time_verdict(old * 1.5, old, around=Around(p=0.2)).why
-    assert "clock" in time_verdict(old * 1.5, old, around=Around(new_mhz=1200, old_mhz=1900)).why
-    wide = pl.Series([100.0, 200.0] * 20)
+    assert "Mann-Whitney" in time_verdict(new, old, p=0.2).why
+    assert "clock" in time_verdict(Times(new.us, mhz=1200), Times(old.us, mhz=1900)).why
+    wide = Times(pl.Series([100.0, 200.0] * 20))
     assert "spans the threshold" in time_verdict(wide, old).why
-    assert "only 3 undisturbed" in time_verdict(old.head(3), old).why
+    assert "only 3 undisturbed samples in the baseline" in time_verdict(new, Times(old.us.head(3))).why
+    assert "only 9 undisturbed samples in this run" in time_verdict(Times(new.us, frozenset(range(31))), old).why
+
+
+def test_disturbed_samples_are_left_out_but_many_of_them_leave_no_verdict() -> None:
+    old = Times(pl.Series([100.0, 101.0] * 20))
+    one_in_four = Times(pl.Series([100.0, 101.0, 100.0, 190.0] * 10), frozenset(range(3, 40, 4)))
+    assert time_verdict(one_in_four, old).outcome == "SAME"
+    more = Times(one_in_four.us * 2, one_in_four.disturbed | {0})
+    assert "28 % of the samples were disturbed in this run" in time_verdict(more, old).why
 
 
 def run(recording: Any, **changes: Any) -> Run:

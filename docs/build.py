@@ -31,6 +31,10 @@ GROUPS = {
     "importing": "While a trace is imported",
     "export": "In the export dialogue",
     "page": "On a page of help",
+    "live": "On the live screen",
+    "case": "In the form of a case",
+    "choose": "In the list of variants",
+    "choice": "On a line of choices",
 }
 """Heading of each group of keys, by the first part of a binding's id; a view's own keys follow under its name."""
 

@@ -22,7 +22,9 @@ LIVE = "live"
 class LiveApp(KinetopApp):
     """The live screen; what it captures opens in the trace views, and `o` leads back from there."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("o", "home", "back to live", id="app.home", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("o", "home", "back to live", id="live.home", tooltip="From the trace views back to live", show=False)
+    ]
 
     def __init__(self, feed: Feed, options: Options | None = None) -> None:
         super().__init__((), options)

@@ -100,7 +100,7 @@ def examine(start: Start, case: Case) -> Examination:
         made = measure(start, [case], [_VARIANT], samples=10, min_time_ms=_BEAT_MS, windows=1, probe=True)
     except WorkerError as error:
         return Examination((*first, Check("measuring", "failed", str(error))))
-    checks = (*first, *_torch(made), *_profiler(made), *_measuring(made, case), *_telemetry(made, start), *_permissions(made))
+    checks = (*first, *_torch(made), *_profiler(made), *_measuring(made, case), *_telemetry(made), *_permissions(made))
     return Examination(checks, made.environment, tuple(_variants(made, case)))
 
 
@@ -155,9 +155,6 @@ def _torch(made: Recording) -> Iterator[Check]:
         str(compiler or "no C++ compiler"),
         "" if compiler else "Install g++: torch.compile and FlexAttention need it on a CPU.",
     )
-    if said.get("cuda") or said.get("hip"):
-        triton = said.get("triton")
-        yield Check("triton", "ok" if triton else "missing", str(triton or "not installed"), "" if triton else "Install triton.")
 
 
 def _profiler(made: Recording) -> Iterator[Check]:
@@ -186,7 +183,7 @@ def _measuring(made: Recording, case: Case) -> Iterator[Check]:
     yield Check("windows", "note" if lost or not trial.windows else "ok", f"{len(trial.windows)} taken, {lost} events lost")
 
 
-def _telemetry(made: Recording, start: Start) -> Iterator[Check]:
+def _telemetry(made: Recording) -> Iterator[Check]:
     last = made.telemetry[-1] if made.telemetry else {}
     figures = sorted(set(last) - {"kind", "t_ns", "seq", "device"})
     yield Check("telemetry", "ok" if figures else "missing", ", ".join(figures) or "the machine gives no figures")
@@ -195,9 +192,10 @@ def _telemetry(made: Recording, start: Start) -> Iterator[Check]:
         held = [str(reason) for reason in last.get("throttle") or []]
         text = f"{clock:,.0f} MHz" + (f" of {most:,.0f}" if most else "") + (f", held back: {', '.join(held)}" if held else "")
         yield Check("clocks", "note" if held else "ok", text)
-    if start.host is None:
-        smi = shutil.which("nvidia-smi")
-        yield Check("nvidia-smi", "ok" if smi else "note", smi or "not here (no NVIDIA driver)")
+    if str(made.environment.get("device")).startswith("cuda"):
+        source = (made.environment.get("permissions") or {}).get("gpu_figures")
+        fix = "" if source == "nvml" else "Install nvidia-ml-py beside torch: it reads more, faster."
+        yield Check("GPU figures", "ok" if source == "nvml" else "note" if source else "missing", str(source or "none"), fix)
 
 
 def _permissions(made: Recording) -> Iterator[Check]:

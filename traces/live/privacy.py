@@ -28,7 +28,7 @@ ENVIRONMENT = frozenset(
             "cpu_name",
             "cpus",
         ),
-        *("threads", "memory_bytes", "priority_order", "flags", "git_sha", "profiler", "compiler", "os"),
+        *("threads", "memory_bytes", "priority_order", "flags", "git_sha", "profiler", "permissions", "compiler", "os"),
     }
 )
 """Members of the environment that are kept; see the docs of the worker."""

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
-from kinetop.traces.live.worker import environment
+from kinetop.traces.live.worker import environment, permissions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 MEMBERS = {
     *("host", "python", "torch", "cuda", "cudnn", "driver", "hip", "device", "device_name", "devices", "device_count"),
     *("cpu_name", "cpus", "threads", "memory_bytes", "priority_order", "flags", "git_sha", "profiler", "compiler", "os"),
+    "permissions",
 }
 
 
@@ -62,3 +67,12 @@ def test_what_torch_or_the_machine_lacks_is_none(monkeypatch: pytest.MonkeyPatch
     assert found["git_sha"] is None
     assert found["compiler"] is None or found["compiler"].startswith("triton")
     assert "cudnn_sdp" not in found["flags"]
+
+
+def test_permissions_are_read_where_the_system_tells_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permissions, "DRIVER", tmp_path / "params")
+    monkeypatch.setattr(permissions, "PERF", tmp_path / "paranoid")
+    assert permissions.look("cpu") == {"gpu_counters": None, "perf_event_paranoid": None, "gpu_figures": None}
+    (tmp_path / "params").write_text("ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\n")
+    (tmp_path / "paranoid").write_text("4\n")
+    assert permissions.look("cpu") == {"gpu_counters": False, "perf_event_paranoid": 4, "gpu_figures": None}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import device as devices
-from . import profile
+from . import permissions, profile
 
 _ACCELERATORS = ("cuda", "xpu", "mps")
 _FLAGS = ("CUDA_", "CUBLAS", "PYTORCH_", "TORCH", "TRITON_", "OMP_", "GOMP_", "KMP_", "MKL_", "KINETO_", "NVIDIA_TF32", "HIP_")
@@ -71,6 +71,7 @@ def describe(device: str | None = None) -> dict[str, Any]:
         "git_sha": _output("git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude", "*"),
         "compiler": _compiler(),
         "profiler": profile.check(device),
+        "permissions": permissions.look(device),
     }
 
 

@@ -11,7 +11,6 @@ from kinetop.traces.live.worker import inputs, numerics
 from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.variant import Inputs
 
-
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 

@@ -12,16 +12,16 @@ import polars as pl
 
 from kinetop.traces.errors import UnreadableError
 from kinetop.traces.live.members import clean
+from kinetop.traces.live.worker.case import Case
 
 from . import expected, live_findings, parts, trials
+from .structure import Structure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from kinetop.traces.live.recording import Recording, Trial
-
-    from .structure import Structure
 
 SCHEMA = "kinetop.bench/1"
 _SUFFIXES = (".json", ".parquet")
@@ -30,6 +30,17 @@ _RUN_COLUMNS = ("schema", "run_id", "began", "host", "device_name", "torch", "gi
 _LIST_COLUMNS = ("samples_ns", "rounds", "throttled", "contended")
 _JSON_COLUMNS = ("timing", "error", "structure")
 """Columns of a Parquet row beside the figures: lists of integers, and JSON text."""
+_MEMBERS: dict[str, tuple[type, ...]] = {
+    "variant": (str,),
+    "case": (str,),
+    "state": (str,),
+    **dict.fromkeys(_LIST_COLUMNS, (list,)),
+    **dict.fromkeys(("timing", "structure"), (dict, type(None))),
+    **dict.fromkeys(("peak_bytes", "max_abs_error", "error_bound", "median_us"), (int, float, type(None))),
+    "error_ok": (bool, type(None)),
+    "backend": (str, type(None)),
+}
+"""Members of a trial that a gate reads, with the types that they may have."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +58,19 @@ class Run:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], path: str = "") -> Run:
-        """Return the run that a document holds."""
-        run = document["run"]
-        return cls(str(run["id"]), str(run["began"]), document["environment"], tuple(document["trials"]), path)
+        """Return the run that a document holds.
+
+        Raises:
+            UnreadableError: a member is missing or cannot be what it says.
+        """
+        try:
+            run, told = document["run"], document["trials"]
+            if not isinstance(document["environment"], dict):
+                raise TypeError("an environment that is no object")
+            return cls(str(run["id"]), str(run["began"]), document["environment"], tuple(map(_checked, told)), path)
+        except (KeyError, TypeError, ValueError) as error:
+            missing = f"it lacks {error}" if isinstance(error, KeyError) else f"{error}"
+            raise UnreadableError(f"{path or 'the document'}: no bench result: {missing}") from error
 
 
 def document(recording: Recording, *, settings: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
@@ -78,6 +99,25 @@ def document(recording: Recording, *, settings: Mapping[str, Any] | None = None,
     }
     plain: dict[str, Any] = _plain(made)
     return plain
+
+
+def _checked(trial: Any) -> Mapping[str, Any]:
+    """Return a trial as it was read.
+
+    Raises:
+        KeyError: a member is missing.
+        TypeError: a member is of another type.
+        ValueError: a member cannot be.
+    """
+    if not isinstance(trial, dict):
+        raise TypeError("a trial that is no object")
+    if odd := [name for name, kinds in _MEMBERS.items() if not isinstance(trial[name], kinds)]:
+        raise TypeError(f"a trial whose {odd[0]} is {trial[odd[0]]!r:.40}")
+    if any(type(ns) is not int or ns <= 0 for ns in trial["samples_ns"]):
+        raise ValueError("a sample that is no time")
+    Case.from_dict(trial)
+    Structure.from_dict(trial["structure"] or {})
+    return trial
 
 
 def _run(recording: Recording, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,10 +230,7 @@ def _json_run(path: Path) -> Run:
     schema = read.get("schema") if isinstance(read, dict) else None
     if schema != SCHEMA:
         raise UnreadableError(f"{path}: no bench result: its schema is {schema!r}, not {SCHEMA!r}")
-    try:
-        return Run.of(read, str(path))
-    except (KeyError, TypeError) as error:
-        raise UnreadableError(f"{path}: a bench result that lacks {error}") from error
+    return Run.of(read, str(path))
 
 
 def _parquet_runs(path: Path) -> Iterator[Run]:
@@ -206,10 +243,17 @@ def _parquet_runs(path: Path) -> Iterator[Run]:
     if odd := [schema for schema in read["schema"].unique().to_list() if schema != SCHEMA]:
         raise UnreadableError(f"{path}: no bench result: its schema is {odd[0]!r}, not {SCHEMA!r}")
     for _, rows in read.group_by("run_id", maintain_order=True):
-        told = rows.iter_rows(named=True)
-        members = [row | {name: json.loads(row[name] or "null") for name in _JSON_COLUMNS} for row in told]
-        first = members[0]
-        yield Run(first["run_id"], first["began"], json.loads(first["environment"]), tuple(members), str(path))
+        yield Run.of(_document_of(rows, path), str(path))
+
+
+def _document_of(rows: pl.DataFrame, path: Path) -> dict[str, Any]:
+    """Return the rows of a run as the document that they were, as far as a gate reads it."""
+    try:
+        told = [row | {name: json.loads(row[name] or "null") for name in _JSON_COLUMNS} for row in rows.iter_rows(named=True)]
+        environment = json.loads(told[0]["environment"])
+    except (TypeError, ValueError) as error:
+        raise UnreadableError(f"{path}: no bench result: {error}") from error
+    return {"run": {"id": told[0]["run_id"], "began": told[0]["began"]}, "environment": environment, "trials": told}
 
 
 def _session_run(path: Path) -> Run:

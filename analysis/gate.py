@@ -157,7 +157,8 @@ def _measured(trial: Mapping[str, Any]) -> bool:
 
 
 def _medians(runs: Sequence[Mapping[tuple[str, str], Mapping[str, Any]]], key: tuple[str, str]) -> list[float]:
-    return [run[key]["median_us"] for run in runs if key in run and _measured(run[key])]
+    told = [run[key]["median_us"] for run in runs if key in run and _measured(run[key])]
+    return [median for median in told if median is not None]
 
 
 def _verdict(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from kinetop.traces.live.worker.case import Case
 
 from .structure import Structure
-from .trials import CASE_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +44,7 @@ def checks(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[Check]:
         yield _counts("copies", "copies", now.copies, before.copies)
     else:
         yield from (Check(name, None, "no step was profiled in one of the runs") for name in ("ops", "copies"))
-    yield _allocations(now, before, Case(**{column.name: new[column.name] for column in CASE_COLUMNS}))
+    yield _allocations(now, before, Case.from_dict(dict(new)))
     yield _peak(new.get("peak_bytes"), old.get("peak_bytes"))
     yield _numerics(new, old)
 

@@ -63,14 +63,17 @@ class Structure:
 
     @classmethod
     def from_dict(cls, members: Mapping[str, Any]) -> Structure:
-        """Read what `to_dict` made."""
-        sizes = members.get("allocations")
-        return cls(
-            dict(members.get("ops") or {}),
-            dict(members.get("kernels") or {}),
-            None if sizes is None else {int(size): count for size, count in sizes.items()},
-            members.get("steps") or 0,
-        )
+        """Read what `to_dict` made.
+
+        Raises:
+            ValueError: a member cannot be.
+        """
+        ops, kernels, sizes = (members.get(name) or {} for name in ("ops", "kernels", "allocations"))
+        for counts in (ops, kernels, sizes):
+            if not isinstance(counts, dict) or any(type(count) is not int for count in counts.values()):
+                raise ValueError("a structure whose counts are no numbers")
+        large = None if members.get("allocations") is None else {int(size): count for size, count in sizes.items()}
+        return cls(dict(ops), dict(kernels), large, int(members.get("steps") or 0))
 
 
 def structure(events: pl.DataFrame, case: Case) -> Structure:

@@ -96,6 +96,39 @@ def test_what_is_no_result_is_said_in_a_sentence(text: str, tmp_path: Path) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("samples_ns", None),
+        ("samples_ns", [0]),
+        ("samples_ns", ["1"]),
+        ("variant", 3),
+        ("peak_bytes", "much"),
+        ("batch", 0),
+        ("batch", "x"),
+        ("dtype", []),
+        ("structure", {"ops": {"a": "b"}}),
+        ("structure", {"allocations": {"a": 1}}),
+        ("structure", {"steps": "x"}),
+        ("timing", []),
+        ("throttled", {}),
+    ],
+)
+def test_a_damaged_result_is_said_in_a_sentence(made: dict[str, Any], tmp_path: Path, member: str, value: object) -> None:
+    made["trials"][0][member] = value
+    (tmp_path / "a.json").write_text(json.dumps(made))
+    with pytest.raises(UnreadableError, match=r"a\.json: no bench result"):
+        benchmark.load(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("member", ["samples_ns", "variant", "case", "state", "batch", "structure", "contended"])
+def test_a_result_that_lacks_something_is_said_in_a_sentence(made: dict[str, Any], tmp_path: Path, member: str) -> None:
+    del made["trials"][0][member]
+    (tmp_path / "a.json").write_text(json.dumps(made))
+    with pytest.raises(UnreadableError, match=r"a\.json: no bench result"):
+        benchmark.load(tmp_path / "a.json")
+
+
 def test_a_parquet_of_something_else_and_an_empty_folder(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="no bench results in this folder"):
         benchmark.load(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -183,3 +184,16 @@ def test_a_real_trace_sums_to_its_steps(real: Callable[[str], kinetop.TraceSet],
     totals = table.group_by("variant", "case").agg(pl.col("share_pct").sum(), pl.col("dur_us").min())
     assert (totals["share_pct"] - 100).abs().max() < 1e-6  # type: ignore[operator]
     assert totals["dur_us"].min() >= 0  # type: ignore[operator]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns about its own use of torch
+def test_a_compiled_graph_keeps_its_matmuls(windowed: Callable[..., Recording], torch: Any, tensors: Any) -> None:
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        pytest.skip("there is no C++ compiler")
+    with torch.no_grad():
+        events = windowed(CASE, {"compiled": torch.compile(eager(torch, *tensors))}).events()
+    found = shares(parts.split(events), "compiled")
+    assert all(found[part] > 0 for part in ("qk", "fused", "pv", "gaps"))
+    assert found["mask"] == found["softmax"] == found["copy"] == 0
+    assert sum(found.values()) == pytest.approx(step_us(events), abs=1e-6)

@@ -161,6 +161,23 @@ def test_nulls_stay_on_the_fast_path(read, cut_small, monkeypatch):
     assert sum(walked) <= 1 << 12, "all but the first slices and the last piece go the fast path"
 
 
+def test_a_refusal_that_breaks_off_inside_a_character(read, cut_small):
+    """What DuckDB says about a value that it refuses quotes a part of it, cut anywhere."""
+    dur = {"": [], "¾": [None, None, -1000000000000000.0], "00\x80\x80": None}
+    events = [{"ph": "X", "odd": None, "ts": 0, "pid": 0, "dur": dur}, {"ph": "X"}]
+    text = json.dumps(events * 20, ensure_ascii=False)
+    cut_small(1 << 12, 1 << 11)
+    same(read(text.encode()), text)
+
+
+@pytest.mark.parametrize("value", [1, True, "true", None])
+def test_a_name_like_the_mark_of_a_null(value, read, cut_small):
+    events = [{"ph": "X", "name": "k", "ts": i, "dur": 1, "args": {"x": None} if i % 2 else {"x~null": value}} for i in range(30)]
+    text = json.dumps(events)
+    cut_small(1 << 9, 1 << 8)
+    same(read(text.encode()), text)
+
+
 @pytest.mark.parametrize(
     "args", [{"a": {"b": None}, "b": None}, {"x~null": 1, "x": None}, {"stream": None}, {"bytes": None, "Bytes": None}]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import polars as pl
 import pyarrow as pa
 
 from .. import schema
@@ -32,6 +33,11 @@ def arrow_type(column: str) -> pa.DataType:
     if column in schema.DICTIONARY_COLUMNS:
         return _DICTIONARY
     return pa.int32() if column in ("rank", "device") else _ARROW[schema.COLUMNS[column]]
+
+
+def byte_column(data: bytes) -> pl.Series:
+    """Return bytes as a column of numbers; nothing is copied, and what is done with it does not hold the interpreter's lock."""
+    return pl.Series(pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)]))
 
 
 SCHEMA = pa.schema([pa.field(name, arrow_type(name)) for name in schema.COLUMNS])

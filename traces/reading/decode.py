@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NULL_MARK, SCHEMA
 from .mend import has_drive
+from .slices import sample
 from .tally import NullsOnlyRefused, Refused, Tally
 
 if TYPE_CHECKING:
@@ -32,8 +33,16 @@ _TRIES = 5
 """Attempts at a slice: new members, then their kinds, each once for the decoder itself and once for what others met meanwhile."""
 
 _NULL = re.compile(rb'"([^"\\]{1,200})": ?null')
+_MEMBER = re.compile(rb'"([^"\\]{1,200})":')
+
+_FAILED = (duckdb.Error, UnicodeDecodeError)
+"""What the reader raises; its message quotes the trace and may break off inside a character, which Python refuses."""
 
 _SQL_TYPE = {"int": "DOUBLE", "float": "DOUBLE", "uint": "DOUBLE", "text": "VARCHAR", "json": "JSON"}
+
+
+def _nulls(data: bytes) -> list[str]:
+    return sorted({found[1].decode("utf-8", "replace") for found in _NULL.finditer(data)})
 
 
 def _quoted(name: str) -> str:
@@ -75,13 +84,14 @@ class Decoder:
         self._object_bytes = _OBJECT_BYTES
         if has_drive(data):
             raise Refused("a Windows path whose backslashes look like escapes")
+        self._foresee(data)
         for _ in range(_TRIES):
             asked = self._keys.now
             self._write(data, asked)
             try:
                 return self._table(data, asked)
             except NullsOnlyRefused:
-                self._keys.allow_null(sorted({found[1].decode() for found in _NULL.finditer(data)}))
+                self._keys.allow_null(_nulls(data))
                 if self._keys.now == asked:
                     raise
             except Refused as refused:
@@ -92,6 +102,23 @@ class Decoder:
                 if self._keys.now == asked:
                     raise
         raise Refused("ever new members")
+
+    def _foresee(self, data: bytes) -> None:
+        """Take in what events here and there in the slice hold: a slice decoded without that is decoded for nothing."""
+        part = sample(data)
+        with self._keys.learning:
+            if not self._keys.news(found[1] for found in _MEMBER.finditer(part)):
+                return
+            self._keys.allow_null(_nulls(part))
+            for _ in range(_TRIES):
+                asked = self._keys.now
+                self._write(part, asked)
+                try:
+                    self._learn(part, asked)
+                except Refused:
+                    return  # the slice as a whole meets it too
+                if self._keys.now == asked:
+                    return
 
     def _write(self, data: bytes, asked: Asked) -> None:
         """Put the slice into the scratch file as a JSON array."""
@@ -126,7 +153,7 @@ class Decoder:
             if self._keys.now == asked:
                 quoted = any(mark in data for mark in (b'"ts": "', b'"ts":"', b'"dur": "', b'"dur":"'))
                 self._keys.loosen(self._mixed(asked), quoted_times=quoted)
-        except duckdb.Error as error:
+        except _FAILED as error:
             raise Refused(str(error)) from error
 
     def _mixed(self, asked: Asked) -> list[str]:
@@ -173,7 +200,7 @@ class Decoder:
     def _table(self, data: bytes, asked: Asked) -> pa.Table:
         try:
             read = self._connection.sql(self._query(asked)).to_arrow_table()
-        except duckdb.Error as error:
+        except _FAILED as error:
             raise Refused(str(error)) from error
         tally = Tally(asked, read)
         columns = tally.columns()

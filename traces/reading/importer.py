@@ -26,6 +26,14 @@ MAX_JOBS = 16
 """More decoders than that wait for the one that reads; each takes about 150 MB."""
 
 
+_KEEP_MEMORY = {
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""Lets the import process use again what a slice gave back; given to the system and taken again it costs an eighth more time."""
+
+
 class _DiskError(UnreadableError):
     """The imported trace could not be written."""
 
@@ -195,7 +203,7 @@ def _child(order: dict[str, Any], talk: IO[bytes]) -> subprocess.Popen[str]:
 
     home = str(Path(kinetop.__file__).parent.parent)
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "POLARS_MAX_THREADS": str(order["jobs"])}
+    environment = {**os.environ, **_KEEP_MEMORY, "PYTHONPATH": path, "POLARS_MAX_THREADS": str(order["jobs"])}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "kinetop.traces.reading.child", json.dumps(order)],
         stdin=subprocess.DEVNULL,

@@ -56,8 +56,18 @@ class Keys:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.learning = threading.Lock()
+        """Held while a decoder looks at what is new, so that the others wait for what it finds."""
+        self._seen: set[bytes] = set()
         self.now = Asked()
         """What to ask for from here on."""
+
+    def news(self, names: Iterable[bytes]) -> bool:
+        """Whether some of these names were not asked about before."""
+        with self._lock:
+            before = len(self._seen)
+            self._seen.update(names)
+            return len(self._seen) > before
 
     def add(self, head: Iterable[str], args: Iterable[str]) -> None:
         """Take in the members of a slice.
@@ -71,9 +81,9 @@ class Keys:
         """
         with self._lock:
             now = self.now
-            new_args = [key for key in args if key not in now.args and key not in now.extra_args]
+            known_args = {*now.args, *now.extra_args, *(key + NULL_MARK for key in now.nullable)}
+            new_args = [key for key in args if key not in known_args]
             new_head = [key for key in head if key not in _HEAD and key not in now.extra_head]
-            new_args = [key for key in new_args if key.removesuffix(NULL_MARK) not in now.nullable]
             if any(len(key) > MAX_LENGTH or not key.isprintable() or key.endswith(NULL_MARK) for key in (*new_args, *new_head)):
                 raise Refused("a member with an odd name")
             known = tuple(key for key in new_args if key in ARGS)

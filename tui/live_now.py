@@ -34,7 +34,7 @@ TELEMETRY_SHOWN = 240
 LOG_SHOWN = 300
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
-EVERY_S = {"table": 0.0, "parts": 1.5, "findings": 3.0, "sweep": 1.0}
+EVERY_S = {"table": 0.0, "parts": 2.0, "findings": 5.0, "sweep": 1.0}
 """Shortest time between two makings of a piece: what changes slowly need not cost what the figures cost."""
 QUIET = frozenset({"beat", "telemetry", "log", "link"})
 """Frames that change no figure of a trial."""

@@ -22,6 +22,9 @@ _LARGE_PCT = 10.0
 _COLD_FACTOR = 5.0
 _LAUNCH_FACTOR = 1.2
 _FEW_SAMPLES = 5
+_REPEATS = "^aten::(repeat_interleave|repeat|_unsafe_index|index_select)$"
+_MATH = "^aten::_scaled_dot_product_attention_math"
+"""It repeats keys by itself, whatever its caller does."""
 _UPPER_LEFT = r"^attn\|.*\|upper-left\|"
 """Range of a call that `--target` intercepted, see `worker/target.py`."""
 _RAISE_LIMIT = "The recompile limit was reached: raise torch._dynamo.config.recompile_limit, or call torch._dynamo.reset()."
@@ -126,10 +129,10 @@ def mask_clone(_: Subject, seen: Seen) -> Evidence | None:
 @_windowed("math-fallback")
 def math_fallback(subject: Subject, seen: Seen) -> Evidence | None:
     """Return what runs, where SDPA took its math path."""
-    share = seen.share("^aten::_scaled_dot_product_attention_math")
+    share = seen.share(_MATH)
     if share is None:
         return None
-    casts = seen.share("^aten::_to_copy$", inside="^aten::_scaled_dot_product_attention_math", outside="^aten::(mul|where)$")
+    casts = seen.share("^aten::_to_copy$", inside=_MATH, outside="^aten::(mul|where)$")
     raised = subject.case.dtype in {"bf16", "fp16"} and casts is not None
     text = f"aten::_scaled_dot_product_attention_math: {share}"
     if raised:
@@ -181,10 +184,10 @@ def kv_repeated(subject: Subject, seen: Seen) -> Evidence | None:
     case = subject.case
     if case.kv_heads == case.q_heads:
         return None
-    share = seen.share(r"^aten::(repeat_interleave|repeat|_unsafe_index|index_select)$") or seen.share(
+    share = seen.share(_REPEATS, outside=_MATH) or seen.share(
         "^aten::clone$",
         inside=r"^aten::(reshape|flatten|contiguous|expand)$",
-        outside=r"^aten::(matmul|masked_fill|einsum)$|kinetop\.part\|(pv|qk)$",
+        outside=rf"^aten::(matmul|masked_fill|einsum)$|kinetop\.part\|(pv|qk)$|{_MATH}",
     )
     if share is None:
         return None
@@ -240,8 +243,10 @@ def launch_bound(_: Subject, seen: Seen) -> Evidence | None:
 
 
 @_windowed("layout-copies")
-def layout_copies(_: Subject, seen: Seen) -> Evidence | None:
+def layout_copies(subject: Subject, seen: Seen) -> Evidence | None:
     """Return the share of copies beside a fused kernel."""
+    if subject.case.mode == "decode" or kv_repeated(subject, seen) is not None:  # a token is written, or told already
+        return None
     fused, moved = seen.part_pct("fused"), seen.part_pct("copy", "cast")
     if fused == 0 or moved < _LARGE_PCT:
         return None

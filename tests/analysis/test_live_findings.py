@@ -125,7 +125,13 @@ def test_mask_rebuilt(windowed: Windowed, torch: Any) -> None:
 
 
 def test_kv_repeated(windowed: Windowed, torch: Any, sdpa: Any) -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
     q, k, v = tensors(torch)
+
+    def math_path() -> Any:
+        with sdpa_kernel(SDPBackend.MATH):
+            return sdpa(q, k, v, enable_gqa=True)
 
     def expanded(tensor: Any) -> Any:
         return tensor[:, :, None].expand(-1, -1, 2, -1, -1).reshape(1, 4, 48, 16)
@@ -134,11 +140,14 @@ def test_kv_repeated(windowed: Windowed, torch: Any, sdpa: Any) -> None:
         "mine": lambda: sdpa(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1)),
         "expand": lambda: sdpa(q, expanded(k), expanded(v)),
         "flag": lambda: sdpa(q, k, v, enable_gqa=True),
+        "math with the flag": math_path,
     }
     made = windowed(CASE, calls)
     assert found(made)["kv-repeated"].evidence.startswith("4 query heads share 2; 2 a step")
     assert "kv-repeated" in found(made, "expand")
-    assert "kv-repeated" not in found(made, "flag")
+    assert "layout-copies" not in found(made)  # the same copies are not told twice
+    for sound in ("flag", "math with the flag"):
+        assert "kv-repeated" not in found(made, sound)
 
 
 def test_upper_left_causal(windowed: Windowed, torch: Any, sdpa: Any) -> None:

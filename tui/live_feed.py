@@ -85,6 +85,8 @@ class Feed:
         self._orders: deque[Callable[[], None]] = deque()
         """What the thread that makes pictures does first."""
         self._ended = ""
+        self._shown: Any = None
+        """State of which the newest picture was made."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._link = link
@@ -284,6 +286,12 @@ class Feed:
     def _picture(self) -> None:
         """Take in what waits and tell what it shows."""
         try:
+            self._take()
+            sweep = self.sweep and (id(self.sweep), self.sweep.at, self.sweep.cancelled)
+            state = (self._board.state, self.wish, self._ended, self.refused, sweep)
+            if state == self._shown and not self._board.late:
+                return
+            self._shown = state
             self.now = self._made()
         except Exception as error:  # what was shown stays, with the reason
             self.now = replace(self.now, problems={**self.now.problems, "screen": reason(error)})
@@ -296,7 +304,6 @@ class Feed:
             self._orders.popleft()()
 
     def _made(self) -> Now:
-        self._take()
         now = self._board.now(self.wish, self._ended)
         problems = {**now.problems, **({"variants": self.refused} if self.refused else {})}
         swept = self._board.swept(self.sweep, self.wish) if self.sweep is not None else None

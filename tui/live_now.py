@@ -112,7 +112,23 @@ class Board:
         self.late = False
         """Whether a piece is older than what it is made from."""
         self._changes = 0
+        """Frames that may change a figure of a trial."""
+        self._heard = 0
+        """Frames that may change anything that is shown."""
         self._tape = Tape()
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """Differs when there is something else to show."""
+        return self._heard, self._compiling_s, self._tape.path, self.late, *sorted(self._problems.items())
+
+    @property
+    def _compiling_s(self) -> int | None:
+        """Whole seconds for which a variant has been compiling, which its row counts."""
+        said = self.recording
+        trial = said.trial(str(said.doing.get("variant")))
+        since_s = seconds(said, trial.variant) if trial is not None and trial.state == "COMPILING" else None
+        return None if since_s is None else int(since_s)
 
     @property
     def recording(self) -> Recording:
@@ -127,6 +143,7 @@ class Board:
         """Take frames in; one that cannot be understood is reported and costs no other."""
         for frame in frames:
             self._changes += frame.kind not in QUIET
+            self._heard += frame.kind != "beat"
             for name, take in (("frames", self.recording.add), ("recording", self._tape.add)):
                 try:
                     take(frame)
@@ -145,7 +162,8 @@ class Board:
         self.late = False
         about = (wish.case, wish.variants)
         asked = (*about, wish.baseline, wish.price_per_hour)
-        table, columns = self._made("table", asked, self._changes, lambda: self._table(wish), (None, ()))
+        version = (self._changes, self._compiling_s)
+        table, columns = self._made("table", asked, version, lambda: self._table(wish), (None, ()))
         chosen = self._chosen(wish, table)
         findings = self._made("findings", about, self._changes, lambda: self._findings(wish), ())
         return Now(

@@ -134,7 +134,7 @@ class Link:
             if self._closing.is_set():
                 return
             vitals = self._vitals
-            blamed = vitals.variant if vitals.answered else None
+            blamed = end.variant if vitals.answered else None
             await self._put(self._own("link", event=end.event, why=end.why, variant=blamed, attempt=attempt))
             if blamed:
                 self._orders.blame(blamed, end.why)
@@ -185,7 +185,7 @@ class Link:
                 task.cancel()
             child.forget()
         broken = reading.result() if reading.done() and not reading.cancelled() else None
-        return overdue or broken or End("lost", vitals.last_words(child.why))
+        return overdue or broken or End("lost", vitals.last_words(child.why), vitals.variant)
 
     async def _spawn(self) -> Child:
         start, python = self._start, self._start.python
@@ -220,7 +220,7 @@ class Link:
                 for frame in reader.feed(data):
                     await self._take(frame, answered)
             except FrameError as error:
-                return End("lost", f"the stream of its frames broke: {error}")
+                return End("lost", f"the stream of its frames broke: {error}", self._vitals.variant)
             await asyncio.sleep(0)  # read() does not wait while there is data: a flood would starve the screen
         if searching:
             await self._put_log(before)

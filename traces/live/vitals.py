@@ -13,7 +13,7 @@ class Timeouts:
 
     start_s: float = 120.0
     """Until it has imported torch and answered."""
-    silence_s: float = 15.0
+    silence_s: float = 30.0
     """Between two signs of life; it gives one each 0.5 s, also while it computes."""
     variant_s: float | None = None
     """For one thing of one variant (compiling it, one round of it); what the variant declares when None."""
@@ -32,6 +32,8 @@ class End:
     event: str
     """`lost`, `hung` or `timeout`."""
     why: str
+    variant: str | None = None
+    """The variant that it was at then; it may go on for a moment."""
 
 
 class Vitals:
@@ -76,12 +78,14 @@ class Vitals:
         if not self.answered:
             return End("hung", f"no answer in {timeouts.start_s:g} s") if self.age_s > timeouts.start_s else None
         if self._silent_s > timeouts.silence_s:
-            return End("hung", f"no sign of life for {timeouts.silence_s:g} s" + (f" ({self.at})" if self.at else ""))
+            return End(
+                "hung", f"no sign of life for {timeouts.silence_s:g} s" + (f" ({self.at})" if self.at else ""), self.variant
+            )
         most_s = self._doing.get("limit_s")
         if timeouts.variant_s is not None and self.variant:
             most_s = timeouts.variant_s
         if isinstance(most_s, (int, float)) and self._doing_s > most_s:
-            return End("timeout", f"{self.at} took more than {most_s:g} s")
+            return End("timeout", f"{self.at} took more than {most_s:g} s", self.variant)
         return None
 
     @property

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
+import signal
+import subprocess
 import sys
 import time
 from itertools import pairwise
@@ -207,6 +210,8 @@ async def test_a_variant_that_ends_the_worker_is_left_out_and_the_others_go_on(n
         grief = next(frame.header for frame in seen if ask.event(event)(frame))
         assert why in grief["why"]
         assert grief["variant"] == name
+        if event != "lost":  # the worker says where it was
+            assert any(f" in {name.removeprefix('my:')}" in frame.header["line"] for frame in seen if frame.kind == "log")
         seen = await ask.until(link, sampled("eager"))
         assert states(seen, name) == ["FAILED"]
 
@@ -287,6 +292,34 @@ def test_measure_returns_what_was_measured(start: Start) -> None:
 async def test_measure_can_be_called_where_a_loop_runs(start: Start) -> None:
     made = await asyncio.to_thread(measure, start, [TINY], ["eager"], samples=3, min_time_ms=0, windows=0)
     assert len(made.trials) == 1
+
+
+def test_ctrl_c_ends_measuring_and_its_worker(start: Start, ask, tmp_path) -> None:
+    code = f"""
+import sys
+from kinetop.traces.live.link import Start
+from kinetop.traces.live.measure import measure
+from kinetop.traces.live.worker.case import Case
+
+def say(frame):
+    if frame.kind == "window" or frame.header.get("doing", {{}}).get("variant") == "my:hangs": print("at it", flush=True)
+
+start = Start(python=sys.executable, plugins=("misbehaving",), environment={start.environment!r})
+measure(start, [Case.of("1,2,16,8", dtype="fp32")], ["my:hangs"], progress=say)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    host = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    while "at it" not in host.stdout.readline():
+        assert host.poll() is None
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(host.pid)], capture_output=True, text=True, check=True)
+    workers = [int(pid) for pid in listed.stdout.split()]
+    assert len(workers) == 1
+    host.send_signal(signal.SIGINT)
+    _, errors = host.communicate(timeout=30)
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert not ask.alive(workers[0])
 
 
 def test_measure_says_why_there_is_no_worker(tmp_path) -> None:

@@ -52,7 +52,7 @@ def gate(
     allow: Allow = None,
     markdown: Markdown = None,
     junit: Junit = None,
-    json: shared.Json = False,
+    json: Annotated[bool, typer.Option("--json", help="Write the result to stdout as JSON.")] = False,
 ) -> None:
     """Compare a benchmark with a baseline: structure first, then time with an interval; exits with 1 when it is worse."""
     for path in (markdown, junit):

@@ -123,12 +123,18 @@ def latency_lines(chosen: Chosen, width: int) -> list[Content]:
     disturbed = [(name, row.get(f"{name}_pct") or 0) for name in ("throttled", "contended")]
     warn = "".join(f"  {share:.0f} % {name}" for name, share in disturbed if share > 0)
     room = max(0, width - LABEL_CELLS - 4 - cell_len(text) - cell_len(warn))
-    # A rare slow call must not press the line flat: the scale ends at the slowest tenth, marks above stay at the top.
-    top = max(row.get("p90_us") or 0, median * 1.02)
-    low = min(row.get("p10_us") or median, median * 0.98)
+    low, top = _scale(chosen.latency_us)
     line = sparkline([min(value, top) for value in chosen.latency_us], min(room, len(chosen.latency_us)), low=low, high=top)
     marks = Content.styled(line.ljust(min(room, 60)), "$accent")
     return [_labelled("latency").append(marks).append(Content.assemble("  ", (text, ""), (warn, "bold $text-warning")))]
+
+
+def _scale(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of a line of samples: a rare slow call must not press it flat, nor noise of a percent fill it."""
+    ordered = sorted(values)
+    rare = len(ordered) // 20
+    low, top = ordered[rare], ordered[-1 - rare]
+    return min(low, 0.98 * top), max(top, low / 0.98)
 
 
 def interval(low_us: float | None, high_us: float | None) -> str:

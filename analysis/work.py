@@ -147,6 +147,12 @@ def _chosen(trace: TraceSet, rank: int | None, device: int | None) -> pl.DataFra
 
 def _in_steps(activities: pl.DataFrame, trace: TraceSet, text: str) -> pl.DataFrame:
     """Keep the work of the steps that `text` names."""
+    chosen = _chosen_steps(trace, text)
+    return with_step(activities, trace).filter(pl.col("step").is_in(chosen)).drop("step")
+
+
+def _chosen_steps(trace: TraceSet, text: str) -> list[int]:
+    """Return the numbers of the steps that `text` names."""
     known = sorted(steps(trace)["step"].unique())
     hit = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
     if not known:
@@ -160,7 +166,7 @@ def _in_steps(activities: pl.DataFrame, trace: TraceSet, text: str) -> pl.DataFr
     chosen = [number for number in known if low <= number <= high]
     if not chosen:
         raise FilterError(f"There is no step {text.strip()}; the trace holds {_named('step', known)}.")
-    return with_step(activities, trace).filter(pl.col("step").is_in(chosen)).drop("step")
+    return chosen
 
 
 def _named(what: str, numbers: list[int]) -> str:
@@ -194,6 +200,34 @@ def _windows(activities: pl.DataFrame, trace: TraceSet, window: str | None) -> p
     zero = origin_ns(trace) + _clock_offset(trace)
     latest = pl.col("window_end_ns").max() if end is None else zero + end
     return spans.with_columns(window_start_ns=zero + start, window_end_ns=pl.max_horizontal(latest, zero + start))
+
+
+def host_windows(work: Work) -> pl.DataFrame | None:
+    """Return the stretch of each part that its host's figures are cut to; None where all of the trace counts.
+
+    Args:
+        work: the work in scope. Its steps reach from the start of the first one to the end of the last one.
+
+    Returns:
+        part, start_ns and end_ns; a part without the steps has no row.
+
+    Example:
+        >>> import kinetop
+        >>> work = scoped(kinetop.open("tests/data/hazards/69_step_gap_and_overlap.json", cache=False), step="10-11")
+        >>> host_windows(work).select((pl.col("end_ns") - pl.col("start_ns")) / 1000).item()
+        205.0
+    """
+    window, step = work.scope.window, work.scope.step
+    found = None
+    if window not in (None, "gpu", "trace"):
+        start, end = _range(window)
+        zero = origin_ns(work.trace) + _clock_offset(work.trace)
+        found = work.trace.extent.select("part", start_ns=zero + start, end_ns="end_ns" if end is None else zero + end)
+    if step is None:
+        return found
+    chosen = steps(work.trace).filter(pl.col("step").is_in(_chosen_steps(work.trace, step)))
+    spans = chosen.group_by("part").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("part")
+    return spans if found is None else intervals.intersect(spans, found, ["part"])
 
 
 def _range(text: str) -> tuple[int, int | None]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinetop.traces.live.worker import catalog, inputs, probes, profile, ranges, timing
+from kinetop.traces.live.worker import catalog, inputs, numerics, probes, profile, ranges, timing
 from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.variant import Built, Inputs, Variant
 from kinetop.traces.live.worker.variants import calls, choice, compiled, scaled, scores, sparse
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # torch says it once a process
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),  # torch says it once a process
+    pytest.mark.filterwarnings("ignore:`torch.jit"),  # of inductor's own code
+]
 VARIANTS = catalog.built_in()
 PLAIN = [name for name, variant in VARIANTS.items() if "compiled" not in variant.tags and variant.group != "package"]
 COMPILED = [name for name, variant in VARIANTS.items() if "compiled" in variant.tags]
@@ -108,6 +111,26 @@ def test_it_computes_what_it_says_or_refuses(name: str, case: Case) -> None:
 def test_every_variant_that_a_cpu_can_run_is_checked() -> None:
     checked = {name for name in PLAIN for case in CASES if not catalog.refusal(VARIANTS[name], case)}
     assert set(PLAIN) - checked == {"sdpa:efficient", "sdpa:cudnn", "varlen"}
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if not VARIANTS[name].exact])
+def test_a_function_of_its_own_is_compared_with_its_own_reference(name: str) -> None:
+    variant = VARIANTS[name]
+    shape = "2,4,64,16" if name.startswith("mha") else "2,4/2,65,16"
+    modes = [mode for mode in ("forward", "backward") if mode in variant.modes]
+    for case in [Case.of(shape, dtype=dtype, mode=mode) for dtype in ("fp32", "bf16") for mode in modes]:
+        made = inputs.make(case, 0)
+        built = variant.build(case, made)
+        result = timing.step(case, built, made)()
+        result, gradients = result if case.mode == "backward" else (result, None)
+        output = built.output(result)
+        error = numerics.compare(output, case, made, variant.tolerance, gradients, variant.reference)["error"]
+        assert error["ok"], (case.text, error)
+        assert error["reference"] == "fp64 of its own function"
+        assert (case.mode == "backward") == ("grad_max_abs" in error)
+        assert not numerics.compare(output * 1.1, case, made, variant.tolerance, None, variant.reference)["error"]["ok"]
+    long = Case.of("1,64,20000,16")
+    assert "its function" in numerics.compare(output, long, made, function=variant.reference)["error_skipped"]
 
 
 @st.composite
@@ -237,6 +260,7 @@ REFUSALS = [
     ("decode:cat", CAUSAL, "no forward"),
     ("flex:causal", CAUSAL.with_(mode="backward"), "no backward on a CPU"),
     ("flex:causal", DEFAULT, "flex:window"),
+    ("flex:causal", Case.of("1,4,40,16"), "past the end"),
     ("flex:causal", CAUSAL.with_(causal=False), "flex:full"),
     ("flex:window", CAUSAL, "no window"),
     ("flex:full", CAUSAL, "hides keys"),
@@ -309,7 +333,7 @@ def test_documents_cover_the_sequence_and_sparse_blocks_keep_the_diagonal() -> N
 @pytest.mark.parametrize("name", COMPILED)
 def test_compiled_variants_compute_what_they_say_by_what_they_expect(name: str) -> None:
     variant = VARIANTS[name]
-    case = {"flex:window": DEFAULT, "flex:full": CAUSAL.with_(causal=False)}.get(name, Case.of("1,4/2,19/40,16/8", dtype="fp32"))
+    case = {"flex:window": DEFAULT, "flex:full": CAUSAL.with_(causal=False)}.get(name, Case.of("1,4/2,19/37,16/8", dtype="fp32"))
     ready = check(variant, case)
     assert ready.backend
     assert not unmet(variant, names_of(case, ready))

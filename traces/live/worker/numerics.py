@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import costs, device
 from .inputs import dtype
+from .variant import Inputs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from .case import Case
-    from .variant import Inputs
 
 BLOCK_BYTES = 256 << 20
 """Scores that the reference holds at once."""
@@ -27,9 +27,18 @@ KEYS_BYTES = 4 << 30
 FLOPS = {"cpu": 2e9, "cuda": 2e12}
 """What the reference may compute in fp64; beyond this it takes a sample of the queries."""
 FEWEST_QUERIES = 16
+SQUARE_BYTES = 1 << 30
+"""Scores in the reference's precision of a variant with a function of its own, which is computed whole."""
 
 
-def compare(output: Any, case: Case, inputs: Inputs, tolerance: float = 1.0, gradients: Any = None) -> dict[str, Any]:
+def compare(
+    output: Any,
+    case: Case,
+    inputs: Inputs,
+    tolerance: float = 1.0,
+    gradients: Any = None,
+    function: Callable[[Case, Inputs], Any] | None = None,
+) -> dict[str, Any]:
     """Compare an output with the reference of its case.
 
     The reference of the last case is kept, for the next variant with the same inputs.
@@ -40,6 +49,7 @@ def compare(output: Any, case: Case, inputs: Inputs, tolerance: float = 1.0, gra
         inputs: the tensors that the output was computed from.
         tolerance: factor on the bound.
         gradients: of q, k and v, for a backward case.
+        function: what should come out where that is not attention, see `Variant.reference`.
 
     Returns:
         Members of a `prepared` frame: `error` and, where it is null, `error_skipped` with why. `error` holds `max_abs`,
@@ -47,8 +57,10 @@ def compare(output: Any, case: Case, inputs: Inputs, tolerance: float = 1.0, gra
         `ok`; with gradients, also `grad_max_abs` and `grad_bound` of the one that is worst against its bound.
     """
     global _last  # noqa: PLW0603 -- the one reference kept
-    if too_large := _too_large(case):
+    if too_large := _too_large(case) or (function and _square_too_large(case)):
         return {"error": None, "error_skipped": too_large}
+    if function is not None:
+        return {"error": Reference(case, inputs, function).compare(output, tolerance, gradients)}
     if _last is None or not _last.fits(case, inputs):
         _last = Reference(case, inputs)
     return {"error": _last.compare(output, tolerance, gradients)}
@@ -66,6 +78,13 @@ def _too_large(case: Case) -> str | None:
         return f"the reference would need {size / 2**30:.1f} GiB for keys and values alone"
     if _queries(case) < min(FEWEST_QUERIES, case.q_len):
         return f"the reference would compute fewer than {FEWEST_QUERIES} of {case.q_len:,} queries in its time"
+    return None
+
+
+def _square_too_large(case: Case) -> str | None:
+    size = case.batch * case.q_heads * case.q_len * case.kv_len * 8
+    if size > SQUARE_BYTES or _queries(case) < case.q_len:
+        return f"the reference of its function would need {size / 2**30:.1f} GiB of scores, or too much time"
     return None
 
 
@@ -103,7 +122,7 @@ class _Expected:
 class Reference:
     """What attention should give for one case and its inputs."""
 
-    def __init__(self, case: Case, inputs: Inputs) -> None:
+    def __init__(self, case: Case, inputs: Inputs, function: Callable[[Case, Inputs], Any] | None = None) -> None:
         import torch
 
         self.case, self.inputs = case, inputs
@@ -112,14 +131,17 @@ class Reference:
         spread = torch.linspace(0, case.q_len - 1, count, dtype=torch.float64).round().long()
         self.rows = spread[_sees_a_key(case, spread)].to(case.device)
         self.whole = len(self.rows) == case.q_len
-        wanted = self._cast(dtype(self.precision))
+        self.function = "" if function is None else " of its own function"
+        attend = _attend if function is None else _whole(function)
+        blocks = _blocks(case, self.rows) if function is None else [self.rows]
+        wanted, rounded = self._cast(dtype(self.precision)), self._cast(dtype(case.dtype))
         with torch.no_grad():
-            exact = _forward(case, self.rows, wanted)
-            self.output = _Expected.of(exact, _forward(case, self.rows, self._cast(dtype(case.dtype))), case)
+            exact = _forward(case, blocks, wanted, attend)
+            self.output = _Expected.of(exact, _forward(case, blocks, rounded, attend), case)
         self.gradients: list[_Expected] | None = None
         if case.mode == "backward" and self.whole:
-            exact_gradients = _gradients(case, self.rows, wanted, inputs.grad)
-            plain = _gradients(case, self.rows, self._cast(dtype(case.dtype)), inputs.grad)
+            exact_gradients = _gradients(case, blocks, wanted, inputs.grad, attend)
+            plain = _gradients(case, blocks, rounded, inputs.grad, attend)
             self.gradients = [_Expected.of(one, other, case) for one, other in zip(exact_gradients, plain, strict=True)]
 
     def _cast(self, to: Any) -> list[Any]:
@@ -152,7 +174,7 @@ class Reference:
             "mean_abs": float(difference.mean()),
             "bound": self.output.bound(tolerance),
             "nan_rows": broken,
-            "reference": self.precision + extent,
+            "reference": self.precision + self.function + extent,
         }
         error["ok"] = not broken and error["max_abs"] <= error["bound"]
         if gradients is not None and self.gradients is not None:
@@ -178,8 +200,14 @@ def _sees_a_key(case: Case, rows: Any) -> Any:
     return rows + case.kv_len - case.q_len >= 0 if case.causal or case.window is not None else rows >= 0
 
 
-def _blocks(case: Case, rows: Any) -> Iterator[Any]:
-    return iter(rows.split(max(1, BLOCK_BYTES // (case.batch * case.q_heads * case.kv_len * 8))))
+def _blocks(case: Case, rows: Any) -> Sequence[Any]:
+    blocks: Sequence[Any] = rows.split(max(1, BLOCK_BYTES // (case.batch * case.q_heads * case.kv_len * 8)))
+    return blocks
+
+
+def _whole(function: Callable[[Case, Inputs], Any]) -> Callable[..., Any]:
+    """Return a function of a case and its inputs in the form of `_attend`, for all queries."""
+    return lambda case, _rows, q, k, v: function(case, Inputs(q, k, v))
 
 
 def _attend(case: Case, rows: Any, q: Any, k: Any, v: Any) -> Any:
@@ -198,22 +226,22 @@ def _attend(case: Case, rows: Any, q: Any, k: Any, v: Any) -> Any:
     return (scores.softmax(-1) @ v.unsqueeze(2)).flatten(1, 2)
 
 
-def _forward(case: Case, rows: Any, tensors: Sequence[Any]) -> Any:
+def _forward(case: Case, blocks: Sequence[Any], tensors: Sequence[Any], attend: Callable[..., Any]) -> Any:
     import torch
 
     q, k, v = tensors
-    return torch.cat([_attend(case, block, q[:, :, block], k, v) for block in _blocks(case, rows)], dim=2)
+    return torch.cat([attend(case, block, q[:, :, block], k, v) for block in blocks], dim=2)
 
 
-def _gradients(case: Case, rows: Any, tensors: Sequence[Any], grad: Any) -> list[Any]:
+def _gradients(case: Case, blocks: Sequence[Any], tensors: Sequence[Any], grad: Any, attend: Callable[..., Any]) -> list[Any]:
     """Return the gradients of q, k and v."""
     import torch
 
     q, k, v = (tensor.detach().requires_grad_() for tensor in tensors)
     total = [torch.zeros_like(tensor) for tensor in (q, k, v)]
-    for block in _blocks(case, rows):
+    for block in blocks:
         with torch.enable_grad():
-            output = _attend(case, block, q[:, :, block], k, v)
+            output = attend(case, block, q[:, :, block], k, v)
         parts = torch.autograd.grad(output, (q, k, v), grad[:, :, block].to(output.dtype))
         for place, part in enumerate(parts):
             total[place] += part

@@ -85,7 +85,6 @@ def _variant(name: str, about: str, *, weights: bool, **rest: Any) -> Variant:
         modes=("forward",),
         exact=False,
         reference=_reference,
-        tolerance=4.0,
         **rest,
     )
 

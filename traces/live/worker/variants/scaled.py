@@ -90,7 +90,7 @@ def _refuses(backend: str) -> Callable[[Case], str | None]:
 def skipped(case: Case) -> float:
     """Return the share of the square that fused kernels compute: causal blocks are skipped, under a mask none is."""
     gpu = device.kind(case.device) != "cpu"
-    if calls.windowed(case) or (case.q_len != case.kv_len and not gpu):
+    if calls.windowed(case) or (not gpu and (case.q_len != case.kv_len or case.qk_dim != case.v_dim)):
         return 1.0
     rows = 256 if case.q_len >= 768 else 64 if case.q_len >= 192 else 32
     return calls.block_share(case, 128, 128) if gpu else calls.block_share(case, rows, 512)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,21 @@ def torch() -> None:
     """Skip where torch is absent, without importing it here."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed: pip install 'kinetop[live]'")
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An `ssh` that runs its command with a shell of this machine, elsewhere, and notes its arguments."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    script = folder / "ssh"
+    script.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\njson.dump(sys.argv, open({str(tmp_path / 'argv')!r}, 'w'))\n"
+        f"os.chdir({str(folder)!r})\nos.execvp('sh', ['sh', '-c', sys.argv[-1]])\n"
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return tmp_path
 
 
 class Ask:

@@ -179,23 +179,6 @@ def test_what_is_no_host(host: str) -> None:
         bootstrap.command(None, host)
 
 
-@pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An `ssh` that runs its command with a shell of this machine, elsewhere, and notes its arguments."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    script = folder / "ssh"
-    script.write_text(
-        f"#!{sys.executable}\nimport json, os, sys\njson.dump(sys.argv, open({str(tmp_path / 'argv')!r}, 'w'))\n"
-        f"os.chdir({str(folder)!r})\nos.execvp('sh', ['sh', '-c', sys.argv[-1]])\n"
-    )
-    script.chmod(0o755)
-    import os
-
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return tmp_path
-
-
 HOSTILE = "a 'b' \"c\" $(touch pwned) `touch pwned` ; touch pwned & \\ \n %s {} !x"
 SAYS = """
 import os

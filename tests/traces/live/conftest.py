@@ -92,7 +92,7 @@ def told(tmp_path: Path) -> Callable[[], list[str]]:
 @pytest.fixture
 def quick() -> Timeouts:
     """Time-outs for workers that answer at once."""
-    return Timeouts(start_s=20, silence_s=1, stop_s=0.5, restarts=2, backoff_s=0.01)
+    return Timeouts(start_s=20, silence_s=2, stop_s=0.5, restarts=2, backoff_s=0.01)
 
 
 @pytest.fixture

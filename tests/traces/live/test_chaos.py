@@ -98,7 +98,7 @@ async def test_a_worker_that_hangs_is_ended_whatever_it_ignores(fake, quick, ask
     ignores = (
         "for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT): signal.signal(number, signal.SIG_IGN)\ntime.sleep(600)"
     )
-    seen = await goes_on(fake(first_time(ignores)), quick, ask, "hung", "no sign of life for 1 s (sampling bad)")
+    seen = await goes_on(fake(first_time(ignores)), quick, ask, "hung", "no sign of life for 2 s (sampling bad)")
     assert seen
     assert not any(map(ask.alive, lives()))
 
@@ -193,7 +193,7 @@ async def test_no_such_program_is_said(quick, ask) -> None:
 
 async def test_a_flood_stalls_neither_the_loop_nor_the_end(fake, quick, ask, lives) -> None:
     link = begun(fake("case = hello().get('case', {})\nwhile True: samples(); sys.stderr.write('noise\\n' * 50)"), timeouts=quick)
-    worst, count, end = 0.0, 0, time.monotonic() + 2
+    worst, count, end = 0.0, 0, time.monotonic() + 3
 
     async def tick() -> None:
         nonlocal worst
@@ -214,17 +214,17 @@ async def test_a_flood_stalls_neither_the_loop_nor_the_end(fake, quick, ask, liv
     await link.close()
     assert count > 500
     assert lines < 200 * 5
-    assert worst < 0.5  # that it is fair, not how fast: other processes share this machine
+    assert worst < 1.5  # that it is fair, not how fast: other processes share this machine
     assert time.monotonic() - began < 10
     assert not any(map(ask.alive, lives()))
 
 
 async def test_a_slow_consumer_makes_the_worker_wait_and_is_not_called_a_hang(fake, quick, ask) -> None:
     link = begun(
-        fake("case = hello().get('case', {})\nwhile True: samples()"), timeouts=dataclasses.replace(quick, silence_s=0.4)
+        fake("case = hello().get('case', {})\nwhile True: samples()"), timeouts=dataclasses.replace(quick, silence_s=1.0)
     )
     await ask.until(link, ask.kind("samples"))
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(2.5)
     seen = await ask.until(link, lambda frame: frame.kind == "link" or frame.header.get("seq", 0) > 2000)
     await link.close()
     assert not [frame for frame in seen if frame.kind == "link"]

@@ -288,7 +288,7 @@ async def test_the_event_loop_goes_on_while_it_measures(start: Start, ask) -> No
         await ask.until(link, lambda frame: frame.kind == "samples" and time.monotonic() > end, 90)
         ticking.cancel()
     assert sorted(late)[len(late) // 2] < 0.05
-    assert max(late) < 1
+    assert max(late) < 2
 
 
 def test_measure_returns_what_was_measured(start: Start) -> None:

@@ -175,8 +175,11 @@ class Document:
         self._at = known.start()
         return True
 
-    def finish(self) -> None:
+    def finish(self, *, cut_is_said: bool = False) -> None:
         """Look at what follows the document.
+
+        Args:
+            cut_is_said: it is already known, and noted, that the input ends early.
 
         Raises:
             UnreadableError: a second document follows: more than one process wrote the file.
@@ -188,6 +191,8 @@ class Document:
         start = self.offset
         if mark in (b"{", b"["):
             raise self._second(start)
+        if not self._ended and mark == b"" and cut_is_said and self._lost is None:
+            return
         if not self._ended and self._bare and mark == b"":
             # The format's own text lets a writer leave the bracket out.
             self._note("unclosed-array", "The closing bracket of the event array is missing; it was added.", start, "info")

@@ -69,14 +69,16 @@ def import_file(
         while found:
             run.array()
             found = document.members()
-        document.finish()
+        if source.damage is not None:
+            findings.drop("truncated", "unclosed-array")  # it follows from the stream's own end, which has its notice
+        document.finish(cut_is_said=source.damage is not None or "truncated" in findings.counts)
         said = base_ns(document.header), rank_of(document.header, rank_hint)
         if said != (writer.base_ns, writer.rank):
             writer.replace(*said)
         notices = [*source.notices, *findings.notices(), *document.notices, *writer.notices()]
         if not writer.typed:
             _check_empty(writer.events, notices, source, label)
-        report = ImportReport(writer.events, document.offset, _once(notices))
+        report = ImportReport(writer.events, document.offset, notices)
         writer.finish(document.header, report)
     return Outcome(document.header, report)
 
@@ -109,22 +111,6 @@ def _check_empty(events: int, notices: list[Notice], source: Source, label: str)
         raise UnreadableError(f"{label}: no event of it can be read; the first one, at byte {broken.offset:,}, is broken.")
     if other := first.get("not-an-event"):
         raise NotATraceError(f"{label}: {describe([])}: none of its {other.count:,} elements is an event.")
-
-
-def _once(notices: list[Notice]) -> list[Notice]:
-    """Leave out what follows from a stream that ends early: that the document does."""
-    cut = any(notice.code.startswith("damaged-") for notice in notices)
-    kept = [notice for notice in notices if not (cut and notice.code in ("truncated", "unclosed-array"))]
-    seen = {notice.code for notice in kept}
-    return [
-        n
-        for n in kept
-        if not (n.code == "truncated" and n.message.startswith("The file is cut off at") and _cut_inside(seen, kept))
-    ]
-
-
-def _cut_inside(seen: set[str], kept: list[Notice]) -> bool:
-    return "truncated" in seen and any(n.code == "truncated" and "inside an event" in n.message for n in kept)
 
 
 class _Run:

@@ -66,6 +66,11 @@ class Findings:
         self.counts[code] = self.counts.get(code, 0) + 1
         self.offsets.setdefault(code, offset)
 
+    def drop(self, *codes: str) -> None:
+        """Forget what something else explains."""
+        for code in codes:
+            self.counts.pop(code, None)
+
     def notices(self) -> list[Notice]:
         """Return them as notices, in the order first met."""
         made = []

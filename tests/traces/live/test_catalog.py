@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kinetop.traces.live.worker import catalog
+from kinetop.traces.live.worker import catalog, inputs, numerics
 from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.variant import Built, Inputs, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[3]
 GOOD = """
 from kinetop.traces.live.worker.variant import Built, Variant
 
@@ -74,6 +75,23 @@ def test_every_variant_says_who_it_is() -> None:
         assert variant.expected, name
         assert set(variant.modes) <= {"forward", "backward", "decode"}
         assert variant.exact or variant.reference is not None, name
+
+
+def test_the_page_of_variants_has_them_all() -> None:
+    page = (ROOT / "docs" / "variants.md").read_text()
+    for variant in catalog.built_in().values():
+        assert f"| `{variant.name}` | {variant.about} | {', '.join(variant.modes)} |" in page
+
+
+def test_the_plugin_of_the_page_works(module: Callable[[str], str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    source = (ROOT / "docs" / "variants.md").read_text().split("```python\n")[1].split("```")[0]
+    found = catalog.all_variants([module(source)])["mine:plain"]
+    case = Case.of("1,2,8,4", dtype="fp64", causal=False)
+    made = inputs.make(case, 0)
+    assert catalog.refusal(found, case) is None
+    assert numerics.compare(found.build(case, made).call(), case, made)["error"]["ok"]
+    assert catalog.refusal(found, case.with_(causal=True)) == "it masks nothing"
 
 
 def test_a_plugin_adds_its_variants(module: Callable[[str], str]) -> None:

@@ -311,6 +311,19 @@ def test_the_backend_that_auto_takes_is_told(build: dict[str, Any], backend: str
     assert choice.taken(q, k, v, **build) == backend
 
 
+@pytest.mark.parametrize(
+    "name", ["sdpa:auto", "gqa:flag", "gqa:repeat", "gqa:expand", "window:mask", "decode:cat", "decode:static"]
+)
+def test_the_backend_shown_is_the_one_that_runs(name: str) -> None:
+    ops = {"flash": "aten::_scaled_dot_product_flash_attention_for_cpu", "math": "aten::_scaled_dot_product_attention_math"}
+    mode = "decode" if name.startswith("decode") else "forward"
+    for v_dim, backend in ((16, "flash"), (24, "math")):
+        case = Case.of(f"1,4/2,64,16/{v_dim}", dtype="fp32", window=9 if name == "window:mask" else None, mode=mode)
+        built = VARIANTS[name].build(case, inputs.make(case, 0))
+        assert built.backend == backend
+        assert ops[backend] in names_of(case, built)
+
+
 def test_causal_is_bottom_right_where_torch_has_it_upper_left() -> None:
     assert scaled.arguments(Case.of("1,2,8,16")) == {"is_causal": True}
     given = scaled.arguments(Case.of("1,2,3/8,16"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ranges
 from ..variant import Variant
-from . import calls
+from . import calls, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,8 @@ def _step(case: Case, inputs: Inputs, append: Callable[[Any, Any], tuple[Any, An
         with ranges.part("fused"):
             return torch.nn.functional.scaled_dot_product_attention(q, keys, values, enable_gqa=gqa)
 
-    return calls.built(inputs, attend)
+    keys, values = (tensor[:, :, case.kv_len - seen :] for tensor in (inputs.k, inputs.v))
+    return calls.built(inputs, attend, backend=scaled.backend_of(inputs.q, keys, values, {"enable_gqa": gqa}))
 
 
 def _static(case: Case, inputs: Inputs) -> Built:

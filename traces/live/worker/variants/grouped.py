@@ -49,7 +49,8 @@ def _step(case: Case, inputs: Inputs, widen: Callable[[Case, Any], Any], *, flag
         with ranges.part("fused"):
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **given)
 
-    return calls.built(inputs, attend)
+    k, v = (inputs.k, inputs.v) if flag else (widen(case, inputs.k), widen(case, inputs.v))
+    return calls.built(inputs, attend, backend=scaled.backend_of(inputs.q, k, v, given))
 
 
 def _gqa(name: str, title: str, about: str, build: Callable[[Case, Inputs], Built], **rest: Any) -> Variant:

@@ -47,7 +47,7 @@ def _divided(summed: Any, like: Any) -> Any:
 def _linear(case: Case, inputs: Inputs) -> Built:
     if case.mode == "decode":
         return _decode(case, inputs)
-    return calls.built(inputs, lambda q, k, v: _causal(case, q, k, v) if case.causal else _full(case, q, k, v))
+    return calls.built(inputs, lambda q, k, v: _causal(case, q, k, v) if case.causal else _full(case, q, k, v), backend="eager")
 
 
 def _full(case: Case, q: Any, k: Any, v: Any) -> Any:
@@ -96,7 +96,7 @@ def _decode(case: Case, inputs: Inputs) -> Built:
         with ranges.part("pv"):
             return _divided(_features(q) @ state, q)
 
-    return calls.built(inputs, attend)
+    return calls.built(inputs, attend, backend="eager")
 
 
 def reference(case: Case, inputs: Inputs) -> Any:

@@ -48,15 +48,13 @@ def _auto(case: Case, inputs: Inputs) -> Built:
     def attend(q: Any, k: Any, v: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(q, k, v, **given)
 
-    backend = choice.taken(
-        inputs.q,
-        inputs.k,
-        inputs.v,
-        given.get("attn_mask"),
-        causal=given.get("is_causal", False),
-        gqa=given.get("enable_gqa", False),
-    )
-    return calls.built(inputs, attend, backend=backend)
+    return calls.built(inputs, attend, backend=backend_of(inputs.q, inputs.k, inputs.v, given))
+
+
+def backend_of(q: Any, k: Any, v: Any, given: dict[str, Any]) -> str:
+    """Return the backend that these tensors and keyword arguments take."""
+    mask, causal, gqa = given.get("attn_mask"), given.get("is_causal", False), given.get("enable_gqa", False)
+    return choice.taken(q, k, v, mask, causal=causal, gqa=gqa)
 
 
 def _forced(backend: str) -> Callable[[Case, Inputs], Built]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ranges
 from ..case import MODES
 from ..variant import Variant
-from . import calls
+from . import calls, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -123,13 +123,12 @@ def _blocked(case: Case, inputs: Inputs, plan: Plan) -> Built:
 def _masked(case: Case, inputs: Inputs) -> Built:
     import torch
 
-    mask = calls.visible(case, inputs.q.device)
-    gqa = case.q_heads != case.kv_heads
+    given = {"attn_mask": calls.visible(case, inputs.q.device), "enable_gqa": case.q_heads != case.kv_heads}
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, enable_gqa=gqa)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, **given)
 
-    return calls.built(inputs, attend)
+    return calls.built(inputs, attend, backend=scaled.backend_of(inputs.q, inputs.k, inputs.v, given))
 
 
 def _windowed(case: Case) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -12,6 +13,8 @@ from .app import KinetopApp
 from .live_feed import Feed
 
 if TYPE_CHECKING:
+    from textual.message import Message
+
     from .live_feed import FeedOptions
     from .options import Options
 
@@ -55,10 +58,16 @@ class LiveApp(KinetopApp):
 
     def until_quit(self) -> int:
         """Run until the user quits and return the exit code; the worker has ended then, however the app did."""
+        self.feed.listen(self._settle)
         try:
             return self.run(mouse=self.settings.mouse) or self.return_code or 0
         finally:
             self.feed.close()
+
+    def _settle(self, _message: Message) -> None:
+        """Leave what is loaded by the first picture to no later collection: walking all of it stops the screen for 60 ms."""
+        self.feed.unlisten(self._settle)
+        gc.freeze()
 
 
 def run_live(feed: FeedOptions, *, options: Options | None = None) -> int:

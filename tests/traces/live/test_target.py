@@ -143,7 +143,7 @@ def test_what_cannot_be_loaded_is_said(mine: str, spec: str, setup: str | None, 
 
 
 def test_inputs_are_normal_of_the_dtype_and_shape(mine: str) -> None:
-    (first,), named = target._tensors(target.parse_inputs("bf16[4, 100] k=fp64[7]"), "cpu")
+    (first,), named = target._tensors(target.parse_inputs("bf16[4, 100];k=fp64[7]"), "cpu")
     assert (first.dtype, tuple(first.shape)) == (torch.bfloat16, (4, 100))
     assert 0.8 < float(first.float().std()) < 1.2
     assert (named["k"].dtype, tuple(named["k"].shape)) == (torch.float64, (7,))

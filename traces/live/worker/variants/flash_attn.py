@@ -88,7 +88,7 @@ VARIANTS = (
     package(
         "hub:flash-attn2",
         "flash-attn 2 of the hub",
-        "The build of kernels-community for this torch, from the local cache.",
+        "The build of kernels-community for this torch, offered when the hub's local cache has it.",
         _hub("flash-attn2"),
         "kernels",
         missing=_hub_missing("flash-attn2"),
@@ -98,7 +98,7 @@ VARIANTS = (
     package(
         "hub:flash-attn3",
         "flash-attn 3 of the hub",
-        "The build of kernels-community for this torch, from the local cache.",
+        "The build of kernels-community for this torch, offered when the hub's local cache has it.",
         _hub("flash-attn3"),
         "kernels",
         missing=_hub_missing("flash-attn3"),

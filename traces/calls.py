@@ -66,12 +66,22 @@ def tree(rows: pl.DataFrame) -> pl.DataFrame:
         [(0, None, 0, 80), (10, 0, 1, 15), (20, 1, 2, 5)]
     """
     spans = laid_out(rows)
-    made = rows[spans["row"]].with_columns(parent=spans["outer"], depth=_depth(spans["outer"]))
+    made = rows[spans["row"]].with_columns(parent=spans["outer"], depth=depths(spans["outer"]))
     return made.with_columns(_self_ns(made, spans["lane"]))
 
 
-def _depth(outer: pl.Series) -> pl.Series:
-    """Return how many ranges lie below each; each round doubles the distance looked at."""
+def depths(outer: pl.Series) -> pl.Series:
+    """Return how many ranges lie below each.
+
+    Args:
+        outer: row of the range that each lies in (u32), null at the bottom.
+
+    Example:
+        >>> import polars as pl
+        >>> depths(pl.Series([None, 0, 1, 0], dtype=pl.UInt32)).to_list()
+        [0, 1, 2, 1]
+    """
+    # Each round doubles the distance looked at.
     depth, further = outer.is_not_null().cast(pl.Int32), outer
     while further.null_count() < len(further):
         depth = depth + depth.gather(further).fill_null(0)

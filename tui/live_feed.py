@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
 BETWEEN_S = 0.25
 """Shortest time between two pictures of what stands."""
-SHARE = 6.0
-"""Pause after a picture, in times of what it took: the processors belong to what is measured."""
-LONGEST_PAUSE_S = 2.0
 LONGEST_SLEEP_S = 3.0
 """A replay does not wait longer than this for its next frame, whatever happened meanwhile then."""
 
@@ -178,12 +174,8 @@ class Feed:
             while not self._stop.is_set():
                 await _either(self._stop, self._wake)
                 self._wake.clear()
-                begun_s = time.monotonic()
                 await asyncio.to_thread(self._picture)
-                # Making pictures takes little of the time, so that the machine is left to what is measured; what the user
-                # does is answered at once.
-                took_s = time.monotonic() - begun_s
-                await _either(self._stop, self._urgent, within_s=min(LONGEST_PAUSE_S, max(BETWEEN_S, SHARE * took_s)))
+                await _either(self._stop, self._urgent, within_s=BETWEEN_S)  # what the user does is answered at once
                 self._urgent.clear()
                 if self._board.late:
                     self._wake.set()

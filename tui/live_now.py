@@ -34,8 +34,10 @@ TELEMETRY_SHOWN = 240
 LOG_SHOWN = 300
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
-EVERY_S = {"table": 0.0, "parts": 2.0, "findings": 5.0, "sweep": 1.0}
-"""Shortest time between two makings of a piece: what changes slowly need not cost what the figures cost."""
+REST = {"table": 10, "parts": 20, "findings": 25, "sweep": 10}
+"""A piece is not made again before this many times of what it took: the processors belong to what is measured."""
+WINDOWS_SHOWN = 2
+"""Windows of a trial that the figures on the screen are made from; `bench` takes all."""
 QUIET = frozenset({"beat", "telemetry", "log", "link"})
 """Frames that change no figure of a trial."""
 
@@ -108,7 +110,7 @@ class Board:
         self._recording: Recording | None = None
         self._problems: dict[str, str] = {}
         self._pieces: dict[str, tuple[Any, Any, float, Any]] = {}
-        """Of each piece what it is about, what it was made from, when, and the piece."""
+        """Of each piece what it is about, what it was made from, when it may be made again, and the piece."""
         self.late = False
         """Whether a piece is older than what it is made from."""
         self._changes = 0
@@ -217,7 +219,7 @@ class Board:
         """Return the recording with the trials of one case alone, of some variants where these are named."""
         part = copy(self.recording)
         part.trials = {
-            (name, text): trial
+            (name, text): replace(trial, windows=trial.windows[-WINDOWS_SHOWN:])
             for (name, text), trial in part.trials.items()
             if case is not None and text == case.text and (not variants or name in variants)
         }
@@ -265,7 +267,7 @@ class Board:
     def _windows(self, variant: str, case: Case) -> tuple[Any, ...]:
         from kinetop.analysis import parts, step_ops
 
-        events = self.recording.events(variant, case.text)
+        events = self.of(case, [variant]).events()
         ops = self._ask("ops", lambda: step_ops.step_ops(events), None)
         split = parts.split(events).select("part", "dur_us", "share_pct")
         return tuple(split.iter_rows()), ops, step_ops.COLUMNS
@@ -276,7 +278,7 @@ class Board:
         Args:
             piece: its name.
             about: what it is about; the old one does not do for another.
-            version: state of what it is made from; it is followed at the pace of `EVERY_S`.
+            version: state of what it is made from; it is followed at the pace of `REST`.
             make: makes it.
             none: stands for it until then.
         """
@@ -285,11 +287,13 @@ class Board:
         if last is not None and fits:
             if last[1] == version:
                 return last[3]
-            if time.monotonic() - last[2] < EVERY_S[piece]:
+            if time.monotonic() < last[2]:
                 self.late = True
                 return last[3]
+        begun_s = time.monotonic()
         answer = self._ask(piece, make, last[3] if last is not None and fits else none)
-        self._pieces[piece] = about, version, time.monotonic(), answer
+        ended_s = time.monotonic()
+        self._pieces[piece] = about, version, ended_s + REST[piece] * (ended_s - begun_s), answer
         return answer
 
     def _ask(self, piece: str, make: Callable[[], Any], otherwise: Any) -> Any:

@@ -19,6 +19,7 @@ from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.frames import Frame
 from kinetop.tui.live_app import LiveApp
 from kinetop.tui.live_feed import Feed, FeedOptions
+from kinetop.tui.live_now import WINDOWS_SHOWN
 from kinetop.tui.options import Options
 from kinetop.tui.screens.case import CaseScreen
 from kinetop.tui.screens.live import LiveScreen
@@ -101,7 +102,11 @@ async def test_a_recorded_session_shows_the_figures_of_the_analyses(
     for frame in session.frames(session.demo()):
         recording.add(frame)
     case = recording.cases[-1]
-    recording.trials = {key: trial for key, trial in recording.trials.items() if key[1] == case.text}
+    recording.trials = {
+        key: replace(trial, windows=trial.windows[-WINDOWS_SHOWN:])
+        for key, trial in recording.trials.items()
+        if key[1] == case.text
+    }
     wanted = trials.table(recording, resamples=50)
     app = LiveApp(Feed(FeedOptions(pace=0)))
     async with app.run_test(size=size) as pilot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,6 +14,8 @@ from .app import KinetopApp
 from .live_feed import Feed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from textual.message import Message
 
     from .live_feed import FeedOptions
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 LIVE = "live"
 """Mode of the live screen."""
+HOST_VIEW = "ops"
+"""View that a capture without a GPU begins with."""
 
 
 class LiveApp(KinetopApp):
@@ -41,6 +46,11 @@ class LiveApp(KinetopApp):
             self.switch_mode(LIVE)
         else:
             self._start_mode(LIVE, partial(LiveScreen, self.feed))
+
+    def open_capture(self, path: Path, *, on_gpu: bool) -> None:
+        """Open what was captured in the trace views; without GPU work the view of operators says most."""
+        self.settings = replace(self.settings, view="overview" if on_gpu else HOST_VIEW)
+        self.open_paths([path])
 
     def leave_drill_down(self) -> bool:
         """Go one step back as in the trace views; from the first of them that is the live screen."""

@@ -32,6 +32,7 @@ SAMPLES_KEPT = 20_000
 SAMPLES_SHOWN = 600
 TELEMETRY_SHOWN = 240
 LOG_SHOWN = 300
+ERRORS_SHOWN = 10
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
 REST = {"table": 10, "parts": 20, "findings": 25, "sweep": 10}
@@ -90,6 +91,8 @@ class Now:
     """Of the case, those of the chosen variant first."""
     telemetry: tuple[dict[str, Any], ...] = ()
     log: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    """What went wrong in the worker, oldest first."""
     link: dict[str, Any] = field(default_factory=dict)
     """The link's newest word about the worker."""
     doing: dict[str, Any] = field(default_factory=dict)
@@ -146,11 +149,15 @@ class Board:
         for frame in frames:
             self._changes += frame.kind not in QUIET
             self._heard += frame.kind != "beat"
-            for name, take in (("frames", self.recording.add), ("recording", self._tape.add)):
-                try:
-                    take(frame)
-                except Exception as error:  # a bad frame must not end the screen
-                    self._problems[name] = f"{frame.kind}: {reason(error)}"
+            try:
+                self.recording.add(frame)
+            except Exception as error:  # a bad frame must not end the screen
+                self._problems["frames"] = f"{frame.kind}: {reason(error)}"
+            try:
+                self._tape.add(frame)
+            except Exception as error:  # a full disk: what was written stays, the screen goes on
+                self._problems["recording"] = reason(error)
+                self._ask("end of the recording", self._tape.stop, None)
 
     def record(self, path: Path | None) -> None:
         """Begin to record to a session file, or end that."""
@@ -179,6 +186,7 @@ class Board:
             findings=tuple(sorted(findings, key=lambda finding: finding.variant != chosen.variant)),
             telemetry=_tail(said.telemetry, TELEMETRY_SHOWN),
             log=_tail(said.log, LOG_SHOWN),
+            errors=tuple(_error_text(header) for header in _tail(said.errors, ERRORS_SHOWN)),
             link=dict(said.link),
             doing=dict(said.doing),
             duty_pct=said.duty_pct,
@@ -356,6 +364,12 @@ def seconds(said: Recording, variant: str) -> float | None:
     if said.doing.get("variant") != variant or not isinstance(since_ns, int):
         return None
     return max(0.0, (said.last_ns - since_ns) / 1e9)
+
+
+def _error_text(header: dict[str, Any]) -> str:
+    """Return an error of the worker in a line, whom it is about first."""
+    who, kind, message = (str(header.get(key) or "") for key in ("variant", "type", "message"))
+    return ": ".join(part for part in (who or "worker", kind, message) if part)
 
 
 def _tail(values: Iterable[Any], count: int) -> tuple[Any, ...]:

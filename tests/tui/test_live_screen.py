@@ -284,7 +284,7 @@ async def test_capture_opens_in_the_trace_views_and_o_leads_back(link: Link, haz
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, lambda: cells(app, "n").get("eager"))
         await pilot.press("c")
-        await until(pilot, lambda: app.current_mode == "overview")
+        await until(pilot, lambda: app.current_mode == "ops")
         assert "01_baseline_clean.json" in await settled(pilot)
         (order,) = made.told("capture")
         assert order["variant"] == "eager"

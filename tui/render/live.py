@@ -192,9 +192,10 @@ def findings_page(findings: Sequence[Any], problem: str, width: int) -> list[Con
     return lines
 
 
-def log_page(log: Sequence[str], problems: dict[str, str], width: int) -> list[Content]:
-    """Return what failed on this side, then the worker's log, newest last."""
-    lines = [Content.styled(f" {clean(f'{name}: {text}', width - 2)}", "$text-error") for name, text in problems.items()]
+def log_page(log: Sequence[str], errors: Sequence[str], problems: dict[str, str], width: int) -> list[Content]:
+    """Return what failed on this side and in the worker, then the worker's log, newest last."""
+    failed = [*(f"{name}: {text}" for name, text in problems.items()), *errors]
+    lines = [Content.styled(f" {part}", "$text-error") for text in failed for part in _wrapped(text, max(10, width - 2))]
     lines += [Content(f" {clean(text, width - 2)}") for text in log]
     return lines or [Content.styled(" The worker has said nothing.", "$muted")]
 

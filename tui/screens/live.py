@@ -161,7 +161,8 @@ class LiveScreen(Screen[None]):
         path = message.header.get("path")
         if path and Path(path).is_file():
             self.app.notify(f"Captured to {clean(str(path), 200)}; o leads back to live", markup=False)
-            self.live_app.open_paths([Path(path)])
+            case = self.feed.now.wish.case
+            self.live_app.open_capture(Path(path), on_gpu=case is None or case.device != "cpu")
         else:
             self.app.notify(f"There is no file at {clean(str(path), 200)}.", severity="error", markup=False)
 
@@ -198,9 +199,9 @@ class LiveScreen(Screen[None]):
         self._show("machine-line", partial(live_machine.line, now.telemetry))
         panes = self.query_one(Panes)
         panes.count("findings", len(now.findings))
-        panes.count("log", len(now.problems))
+        panes.count("log", len(now.problems) + len(now.errors))
         panes.page("findings", partial(live.findings_page, now.findings, trouble))
-        panes.page("log", partial(live.log_page, now.log, now.problems))
+        panes.page("log", partial(live.log_page, now.log, now.errors, now.problems))
         if now.chosen.ops is not None and now.chosen.ops is not panes.table("ops").frame:
             panes.table("ops").show(now.chosen.ops, now.chosen.ops_columns)
         self._say_problems(now.problems)

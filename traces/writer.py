@@ -100,7 +100,11 @@ class Writer:
             before.unlink(missing_ok=True)
 
     def _opened(self, columns: pa.Schema) -> pq.ParquetWriter:
-        """Begin the file; only texts get a dictionary: numbers with one take 1.4x the time and 1.7x the room."""
+        """Begin the file.
+
+        Only texts get a dictionary: numbers with one take 1.4x the time and 1.7x the room. Integers as differences take
+        a quarter less room than plain, and a little less time to write and to read.
+        """
         texts = [one.name for one in columns if pa.types.is_string(one.type) or pa.types.is_dictionary(one.type)]
         return pq.ParquetWriter(
             self._temporary,
@@ -108,6 +112,7 @@ class Writer:
             compression="zstd",
             compression_level=COMPRESSION_LEVEL,
             use_dictionary=texts,
+            column_encoding={one.name: "DELTA_BINARY_PACKED" for one in columns if pa.types.is_integer(one.type)},
             write_batch_size=_PAGE_ROWS,
             max_rows_per_page=_PAGE_ROWS,
         )

@@ -33,6 +33,8 @@ SAMPLES_SHOWN = 600
 TELEMETRY_SHOWN = 240
 LOG_SHOWN = 300
 ERRORS_SHOWN = 10
+ENDS = frozenset({"lost", "hung", "timeout"})
+"""What may befall a worker."""
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
 REST = {"table": 10, "parts": 20, "findings": 25, "sweep": 10}
@@ -120,6 +122,7 @@ class Board:
         """Frames that may change a figure of a trial."""
         self._heard = 0
         """Frames that may change anything that is shown."""
+        self._troubles: deque[str] = deque(maxlen=ERRORS_SHOWN)
         self._tape = Tape()
 
     @property
@@ -149,6 +152,8 @@ class Board:
         for frame in frames:
             self._changes += frame.kind not in QUIET
             self._heard += frame.kind != "beat"
+            if text := trouble(frame):
+                self._troubles.append(text)
             try:
                 self.recording.add(frame)
             except Exception as error:  # a bad frame must not end the screen
@@ -186,7 +191,7 @@ class Board:
             findings=tuple(sorted(findings, key=lambda finding: finding.variant != chosen.variant)),
             telemetry=_tail(said.telemetry, TELEMETRY_SHOWN),
             log=_tail(said.log, LOG_SHOWN),
-            errors=tuple(_error_text(header) for header in _tail(said.errors, ERRORS_SHOWN)),
+            errors=tuple(self._troubles),
             link=dict(said.link),
             doing=dict(said.doing),
             duty_pct=said.duty_pct,
@@ -366,8 +371,18 @@ def seconds(said: Recording, variant: str) -> float | None:
     return max(0.0, (said.last_ns - since_ns) / 1e9)
 
 
-def _error_text(header: dict[str, Any]) -> str:
-    """Return an error of the worker in a line, whom it is about first."""
+def trouble(frame: Frame) -> str:
+    """Return what a frame says went wrong, in a line that begins with whom it is about; nothing for any other frame.
+
+    >>> from kinetop.traces.live.worker.frames import Frame
+    >>> trouble(Frame({"kind": "link", "event": "hung", "why": "eager took 60 s"}))
+    'worker hung: eager took 60 s'
+    """
+    header = frame.header
+    if frame.kind == "link" and header.get("event") in ENDS:
+        return f"worker {header['event']}: {header.get('why') or 'no reason given'}"
+    if frame.kind != "error":
+        return ""
     who, kind, message = (str(header.get(key) or "") for key in ("variant", "type", "message"))
     return ": ".join(part for part in (who or "worker", kind, message) if part)
 

@@ -436,3 +436,17 @@ async def test_only_changed_cells_are_drawn(link: Link, monkeypatch: pytest.Monk
         regions = [region for call in drawn for region in call]
         assert regions
         assert all(region.height == 1 and region.x > 16 for region in regions)
+
+
+async def test_what_befell_the_worker_stays_in_the_log(link: Link, screen_text: Callable[..., str]) -> None:
+    lost = [said("link", event="lost", why=NASTY, attempt=0), said("link", event="restarted", why="", attempt=1)]
+    failed = said("error", variant="eager", type="RuntimeError", message=NASTY, detail="")
+    app = app_on(link([HELLO, *lost, failed, samples("eager", 100)]))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await until(pilot, lambda: cells(app, "n").get("eager"))
+        await pilot.press("t", "t")
+        await pilot.pause()
+        text = screen_text(app)
+        assert "worker restarted" in text.splitlines()[0]
+        assert r"worker lost: [/x] \x1b[31m" in text
+        assert r"eager: RuntimeError: [/x]" in text

@@ -8,10 +8,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .format import clean
+from .live_status import seconds, trouble, with_status
 from .live_sweep import SweepNow
 from .live_tape import Tape, reason
-from .render.live import interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,8 +32,6 @@ SAMPLES_SHOWN = 600
 TELEMETRY_SHOWN = 240
 LOG_SHOWN = 300
 ERRORS_SHOWN = 10
-ENDS = frozenset({"lost", "hung", "timeout"})
-"""What may befall a worker."""
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
 REST = {"table": 10, "parts": 20, "findings": 25, "sweep": 10}
@@ -317,74 +314,6 @@ class Board:
             return otherwise
         self._problems.pop(piece, None)
         return answer
-
-
-def with_status(table: pl.DataFrame, variants: Sequence[str], said: Recording) -> pl.DataFrame:
-    """Add what a person reads of each trial's state and interval, and rows for variants of which nothing was heard yet.
-
-    Args:
-        table: figures, as `trials.table` gives them.
-        variants: names that were chosen, in the order to show them.
-        said: what the worker said of itself.
-    """
-    import polars as pl
-
-    known = set(table["variant"])
-    missing = [row_of(said.variants.get(name, {}), name) for name in variants if name not in known]
-    if missing:
-        table = pl.concat([table, pl.DataFrame(missing)], how="diagonal_relaxed")
-    order = {name: at for at, name in enumerate(variants)}
-    table = table.sort(pl.col("variant").replace_strict(order, default=len(order)), maintain_order=True)
-    rows = table.select("variant", "state", "why", "low_us", "high_us").rows()
-    status = [status_text(state, why, seconds(said, name)) for name, state, why, *_ in rows]
-    ends = [interval(low_us, high_us) for *_, low_us, high_us in rows]
-    return table.with_columns(status=pl.Series(status, dtype=pl.String), interval=pl.Series(ends, dtype=pl.String))
-
-
-def row_of(told: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the row of a variant of which nothing was heard yet."""
-    available = told.get("available", True)
-    return {
-        "variant": name,
-        "state": "COLD" if available else "UNAVAILABLE",
-        "why": "" if available else told.get("why_not") or "",
-    }
-
-
-def status_text(state: str, why: str | None, since_s: float | None) -> str:
-    """Return a state in small letters with its reason, or how long it has lasted.
-
-    >>> status_text("COMPILING", "", 8.4), status_text("FAILED", "out of memory", None)
-    ('compiling 8 s', 'failed: out of memory')
-    """
-    text = state.lower()
-    if why:
-        return f"{text}: {clean(why, 200)}"
-    return f"{text} {since_s:.0f} s" if since_s is not None and state == "COMPILING" else text
-
-
-def seconds(said: Recording, variant: str) -> float | None:
-    """Return how long the worker has been at a variant, where it is at it."""
-    since_ns = said.doing.get("since_ns")
-    if said.doing.get("variant") != variant or not isinstance(since_ns, int):
-        return None
-    return max(0.0, (said.last_ns - since_ns) / 1e9)
-
-
-def trouble(frame: Frame) -> str:
-    """Return what a frame says went wrong, in a line that begins with whom it is about; nothing for any other frame.
-
-    >>> from kinetop.traces.live.worker.frames import Frame
-    >>> trouble(Frame({"kind": "link", "event": "hung", "why": "eager took 60 s"}))
-    'worker hung: eager took 60 s'
-    """
-    header = frame.header
-    if frame.kind == "link" and header.get("event") in ENDS:
-        return f"worker {header['event']}: {header.get('why') or 'no reason given'}"
-    if frame.kind != "error":
-        return ""
-    who, kind, message = (str(header.get(key) or "") for key in ("variant", "type", "message"))
-    return ": ".join(part for part in (who or "worker", kind, message) if part)
 
 
 def _tail(values: Iterable[Any], count: int) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ makes `kinetop kernels`, `kinetop.kernels(trace)`, the TUI's table and the page 
 from __future__ import annotations
 
 import pkgutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter as Argument
 from inspect import Signature, signature
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
 
     from .work import Work
+
+COMMON = ("where", "window", "step", "rank", "device", "top")
+"""Options that narrow a question; one that is not about GPU work takes fewer."""
 
 Unit = Literal["us", "ns", "pct", "count", "bytes", "GB/s", "ratio", "text", "id", "flag"]
 """Unit of a column; decides how a view writes the number. Times are microseconds (f64, three decimals) in every output."""
@@ -103,7 +106,7 @@ class Question:
     """Position among the commands and the views."""
     version: int = 1
     """Version of its JSON schema: `kinetop.<name>/<version>`."""
-    common: tuple[str, ...] = field(default=("where", "window", "step", "rank", "device", "top"))
+    common: tuple[str, ...] = COMMON
     """Common options that it takes."""
 
     @property
@@ -171,11 +174,12 @@ def question(
     parameters: tuple[Parameter, ...] = (),
     order: int = 100,
     version: int = 1,
+    common: tuple[str, ...] = COMMON,
 ) -> Callable[[Callable[..., dict[str, pl.DataFrame]]], Question]:
     """Declare the decorated function as a question; see the module's text."""
 
     def declare(function: Callable[..., dict[str, pl.DataFrame]]) -> Question:
-        made = Question(name, title, about, function, tables, parameters, order, version)
+        made = Question(name, title, about, function, tables, parameters, order, version, common)
         _registry[name] = made
         return made
 

@@ -1,17 +1,19 @@
-"""The real traces, each imported once for all tests of this folder, and windows of attention taken on this CPU."""
+"""The traces, each imported once for all tests of this folder, and windows of attention taken on this CPU."""
 
 from __future__ import annotations
 
+import os
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import kinetop
+from kinetop.traces.errors import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from kinetop.traces.live.recording import Recording
     from kinetop.traces.live.worker.case import Case
@@ -26,6 +28,26 @@ def real(shared: Path) -> Callable[[str], kinetop.TraceSet]:
         return kinetop.open(shared / "traces" / name)
 
     return opened
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def _folders() -> Iterator[Any]:
+    """Every hazard and every real trace or set of them, by the name that a test's report shows."""
+    shared = Path(os.environ.get("KINETOP_SHARED", _ROOT.parent / "shared"))
+    for folder in (_ROOT / "tests" / "data" / "hazards", shared / "traces"):
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        yield from (pytest.param(path, id=path.name) for path in paths if path.name not in {"EXPECTED.json", "README.md"})
+
+
+@pytest.fixture(scope="session", params=_folders())
+def every_trace(request: pytest.FixtureRequest) -> kinetop.TraceSet:
+    """Each hazard and each real trace in turn, those aside that cannot be read at all."""
+    try:
+        return kinetop.open(request.param)
+    except TraceError as error:
+        pytest.skip(f"not a trace: {error}")
 
 
 @pytest.fixture

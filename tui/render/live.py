@@ -170,8 +170,9 @@ def finding_lines(findings: Sequence[Any], problem: str, chosen: Chosen, width: 
     more = f"  (+{len(findings) - 1} more: t)" if len(findings) > 1 else ""
     room = max(10, width - 4)
     lines = [Content.assemble(" ", (mark, style), " ", (clean(first.title, room - len(more)), "bold"), (more, "$muted"))]
-    for text in (first.evidence, first.fix):
-        lines += [Content(f"   {part}") for part in _wrapped(text, room)]
+    lines += [Content(f"   {part}") for text in (first.evidence, first.fix) for part in _wrapped(text, room)]
+    if len(lines) > most > 1:
+        lines[most - 1] = Content(f"{lines[most - 1].plain[:room]} …")
     return lines[:most]
 
 

@@ -54,6 +54,8 @@ SHOWN: dict[str, tuple[int, str]] = {
 }
 """Columns on the screen with the order in which they leave it (3 first) and their header; the export has all."""
 CAPTURE_STEPS = 3
+MIN_LINES = 4
+"""Of the table of variants, its header included: room for the reason why there are no rows."""
 REPLAYS = "This is a recorded session: nothing is measured here."
 
 
@@ -78,7 +80,6 @@ class LiveScreen(Screen[None]):
         #live-side { width: 40; display: none; scrollbar-size: 1 1; border-left: vkey $panel; }
         #machine-line { height: 1; }
         #case { height: 1; background: $surface; }
-        #variants { height: 4; }
         #side-findings { margin-top: 1; }
         #parts, #latency, #finding { height: auto; }
         &.-wide #live-side { display: block; }
@@ -114,6 +115,7 @@ class LiveScreen(Screen[None]):
     def __init__(self, feed: Feed) -> None:
         super().__init__()
         self.feed = feed
+        self._table_lines = MIN_LINES
         self._told: dict[str, str] = {}
         """Problems that were already said."""
 
@@ -207,11 +209,11 @@ class LiveScreen(Screen[None]):
         self._say_problems(now.problems)
 
     def _show_table(self, frame: pl.DataFrame, columns: tuple[Column, ...]) -> None:
-        table, height = self.variants, frame.height + 1
-        most = max(4, (self.size.height - 6) // 2)
-        if table.styles.height is None or table.styles.height.value != min(height, most):
-            table.styles.height = min(height, most)
-        table.show(frame, shown(columns))
+        lines = min(max(MIN_LINES, frame.height + 1), max(MIN_LINES, (self.size.height - 6) // 2))
+        if lines != self._table_lines:
+            self._table_lines = lines
+            self.variants.styles.height = lines
+        self.variants.show(frame, shown(columns))
 
     def _show(self, name: str, drawing: Any) -> None:
         self.query_one(f"#{name}", Picture).show_if_seen(drawing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import set_cell_size
@@ -57,9 +58,11 @@ class LiveTable(FrameTable):
 
     def render_line(self, y: int) -> Strip:
         """Draw a line; why there are no rows is said before there is a frame, too."""
-        if self.frame is None and y == 1:
-            text = set_cell_size(f" {self.empty}", self.size.width)
-            return Strip([Segment(text, self.get_component_rich_style("frametable--muted"))])
+        if y and not self.rows:
+            width = self.size.width
+            lines = wrap(self.empty, max(10, width - 2))
+            text = lines[y - 1] if y <= len(lines) else ""
+            return Strip([Segment(set_cell_size(f" {text}", width), self.get_component_rich_style("frametable--muted"))])
         return super().render_line(y)
 
     def _look_at(self, frame: pl.DataFrame) -> dict[str, Look]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
 from .app import KinetopApp
 from .live_feed import Feed
+from .screens.live import LiveScreen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,8 @@ HOST_VIEW = "ops"
 class LiveApp(KinetopApp):
     """The live screen; what it captures opens in the trace views, and `o` leads back from there."""
 
+    # It begins there: to go there from another screen, Textual would parse all styles twice more before the first frame.
+    DEFAULT_MODE = LIVE
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "home", "back to live", id="live.home", tooltip="From the trace views back to live", show=False)
     ]
@@ -38,14 +40,17 @@ class LiveApp(KinetopApp):
         super().__init__((), options)
         self.feed = feed
 
+    def get_default_screen(self) -> LiveScreen:
+        """Make the live screen."""
+        return LiveScreen(self.feed)
+
+    def on_mount(self) -> None:
+        """Let other modes lead back to the screen in front."""
+        self.add_mode(LIVE, self.get_default_screen)
+
     def go_home(self) -> None:
         """Go to the live screen."""
-        from .screens.live import LiveScreen
-
-        if LIVE in self._made:
-            self.switch_mode(LIVE)
-        else:
-            self._start_mode(LIVE, partial(LiveScreen, self.feed))
+        self.switch_mode(LIVE)
 
     def open_capture(self, path: Path, *, on_gpu: bool) -> None:
         """Open what was captured in the trace views; without GPU work the view of operators says most."""

@@ -238,7 +238,7 @@ def launch_bound(_: Subject, seen: Seen) -> Evidence | None:
         return None
     kernels = seen.gpu.height / max(1, seen.count)
     return Evidence(
-        f"the host needs {seen.host_us:,.1f} us for a step, the GPU works {seen.busy_us:,.1f} us in {kernels:.3g} pieces"
+        f"the host needs {seen.host_us:,.1f} µs for a step, the GPU works {seen.busy_us:,.1f} µs in {kernels:.3g} pieces"
     )
 
 
@@ -277,7 +277,7 @@ def first_call_cold(subject: Subject) -> Evidence | None:
     median_us = sorted(samples)[len(samples) // 2] / 1000
     if first < _COLD_FACTOR * median_us:
         return None
-    return Evidence(f"first call {first:,.1f} us, median {median_us:,.1f} us: {first / median_us:,.0f} times as long")
+    return Evidence(f"first call {first:,.1f} µs, median {median_us:,.1f} µs: {first / median_us:,.0f} times as long")
 
 
 @_rule("throttled")

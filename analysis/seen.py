@@ -26,7 +26,7 @@ class Share(NamedTuple):
 
     def __str__(self) -> str:
         """Return it as evidence: `2 a step, 52.8 us (8.4 %)`."""
-        return f"{self.per_step:.3g} a step, {self.us:,.1f} us ({self.pct:.1f} %)"
+        return f"{self.per_step:.3g} a step, {self.us:,.1f} µs ({self.pct:.1f} %)"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Seen:
         ...     ("cpu_op", "aten::clone", 12_000, 20_000)]
         >>> seen = Seen(pl.DataFrame(rows, schema=["cat", "name", "ts_ns", "dur_ns"], orient="row"))
         >>> str(seen.share("^aten::clone$", inside="^aten::masked_fill$"))
-        '1 a step, 20.0 us (20.0 %)'
+        '1 a step, 20.0 µs (20.0 %)'
     """
 
     events: pl.DataFrame

@@ -143,7 +143,9 @@ def _keyed() -> tuple[pl.Expr, pl.Expr]:
 def _rows(work: Work) -> pl.DataFrame:
     """One row for each step in scope and each device its trace has work on."""
     scope, every = work.scope, scoped(work.trace, rank=work.scope.rank, device=work.scope.device).all_gpu
-    found = steps(work.trace).with_columns(partial=pl.col("start_ns") == pl.col("start_ns").max().over("part"))
+    found = steps(work.trace).with_columns(
+        partial=pl.col("start_ns") == pl.col("start_ns").max().over("part"), kind=pl.col("name").str.replace_all(r"\d+", "#")
+    )
     if scope.step is not None and not work.all_gpu.is_empty():
         found = found.filter(pl.col("step").is_in(with_step(work.all_gpu, work.trace)["step"].unique().implode()))
     ranks = pl.DataFrame(
@@ -157,7 +159,7 @@ def _rows(work: Work) -> pl.DataFrame:
         rows = rows.filter(pl.col("rank") == scope.rank)
     if scope.device is not None:
         rows = rows.filter(pl.col("device") == scope.device)
-    return rows.sort("part", "lane", "start_ns").select(*DEVICE, "lane", "step", "start_ns", "end_ns", "partial")
+    return rows.sort("part", "lane", "start_ns").select(*DEVICE, "lane", "step", "kind", "start_ns", "end_ns", "partial")
 
 
 def _segments(trace: TraceSet, gpu: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -228,12 +230,13 @@ def _share(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
 
 
 def _noted(rows: pl.DataFrame) -> pl.DataFrame:
-    """Say which steps stand out among those of their device; three or more are needed to tell."""
-    lane = pl.col("wall_ns").median().over(_KEYS)
-    spread = 1.4826 * (pl.col("wall_ns") - lane).abs().median().over(_KEYS)
-    times = pl.col("wall_ns") / lane
-    slow = (pl.len().over(_KEYS) > 2) & (pl.col("wall_ns") > lane + SLOW * spread) & (times > 1.1)
-    first = pl.col("start_ns") == pl.col("start_ns").min().over(_KEYS)
+    """Say which steps stand out among those of their device and kind; three or more are needed to tell."""
+    alike = [*_KEYS, "kind"]
+    median = pl.col("wall_ns").median().over(alike)
+    spread = 1.4826 * (pl.col("wall_ns") - median).abs().median().over(alike)
+    times = pl.col("wall_ns") / median
+    slow = (pl.len().over(alike) > 2) & (pl.col("wall_ns") > median + SLOW * spread) & (times > 1.1)
+    first = pl.col("start_ns") == pl.col("start_ns").min().over(alike)
     said = pl.format("{}slow: {}x the median", pl.when(first).then(pl.lit("first step, ")).otherwise(pl.lit("")), times.round(2))
     return rows.with_columns(note=pl.when(slow).then(said))
 

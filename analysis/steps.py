@@ -11,8 +11,8 @@ from kinetop.traces import schema
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
 
-_MARKS = (r"^ProfilerStep\s*#\s*\d+", r"^step\[", r"^execute_(\w+_)?context_\d+")
-"""PyTorch's profiler, SGLang, vLLM: the first kind that a trace holds marks its steps."""
+_MARKS = (r"^ProfilerStep\s*#\s*\d+", r"^step\[", r"^execute_(\w+_)?context_\d+", r"^kinetop\.step\|")
+"""PyTorch's profiler, SGLang, vLLM, a session of `kinetop live`: the first kind that a trace holds marks its steps."""
 
 STEP_COLUMNS: dict[str, str] = {
     "part": "i32, position of the trace in its set",

@@ -290,7 +290,7 @@ def test_first_call_cold() -> None:
     made.add(Frame({"kind": "prepared", "variant": "mine", "case": CASE.to_dict(), "first_call_us": 900.0}))
     assert found(made) == {}
     made.add(Frame(samples(CASE, "mine"), {"ns": array("q", [100_000] * 5)}))
-    assert found(made)["first-call-cold"].evidence == "first call 900.0 us, median 100.0 us: 9 times as long"
+    assert found(made)["first-call-cold"].evidence == "first call 900.0 µs, median 100.0 µs: 9 times as long"
     made.add(Frame(samples(CASE, "mine"), {"ns": array("q", [300_000] * 20)}))
     assert found(made) == {}
 
@@ -319,7 +319,7 @@ def gpu_window(kernel_ns: int, dropped: int = 0) -> Recording:
 
 def test_launch_bound() -> None:
     evidence = found(gpu_window(10_000))["launch-bound"].evidence
-    assert evidence == "the host needs 100.0 us for a step, the GPU works 20.0 us in 2 pieces"
+    assert evidence == "the host needs 100.0 µs for a step, the GPU works 20.0 µs in 2 pieces"
     assert "launch-bound" not in found(gpu_window(90_000))
 
 

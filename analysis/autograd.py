@@ -61,8 +61,9 @@ def autograd(trace: TraceSet, calls: pl.DataFrame) -> pl.DataFrame:
         .unique([*_SEQUENCE, "thread"], keep="last", maintain_order=True)
     )
     pairs = _linked(back, heads)
-    forward = pairs.drop_nulls("forward").unique("forward", maintain_order=True).filter(~pl.col("inside"))
-    nodes = forward.group_by("name", "node").len().sort("len", "node", descending=[True, False]).unique("name", keep="first")
+    known = pairs.drop_nulls("forward").unique("forward", maintain_order=True)
+    forward = known.filter(~pl.col("inside"))
+    nodes = known.group_by("name", "node").len().sort("len", "node", descending=[True, False]).unique("name", keep="first")
     again = _recomputed(trace, calls, marked, heads, inside).join(nodes.select("name", "node"), on="name", how="left")
     phases = {"forward": forward.with_columns(row="forward"), "backward": pairs, "recompute": again}
     return _summed(calls, pl.concat(f.select("row", "name", "node", pl.lit(p).alias("phase")) for p, f in phases.items()))
@@ -83,7 +84,7 @@ def _marked(trace: TraceSet, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _flags(height: int, rows: pl.Series) -> pl.Series:
-    return pl.repeat(False, height, dtype=pl.Boolean, eager=True).scatter(rows, True)  # noqa: FBT003
+    return pl.repeat(False, height, dtype=pl.Boolean, eager=True).scatter(rows, True)
 
 
 def _backward(marked: pl.DataFrame, parent: pl.Series) -> pl.DataFrame:
@@ -115,8 +116,8 @@ def _recomputed(
 ) -> pl.DataFrame:
     """Return the forward calls (row, name) made inside backward whose name and shapes ran outside of it, too.
 
-    Only what is recorded for a backward of its own has a sequence number there. Of these it is the outermost ones, and in them those
-    that the number belongs to.
+    Only what is recorded for a backward of its own has a sequence number there. Of these it is the outermost ones, and in them
+    those that the number belongs to.
     """
     found = marked.filter(~pl.col("goes_back") & pl.col("inside")).sort("row")
     if found.is_empty():

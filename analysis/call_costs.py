@@ -26,14 +26,12 @@ COST_COLUMNS: dict[str, str] = {
 """Columns that `charged` adds to those of `TraceSet.calls`, or cuts to the scope."""
 
 
-def charged(work: Work) -> pl.DataFrame:
+def charged(work: Work, paid: pl.DataFrame | None = None) -> pl.DataFrame:
     """Return the calls of a set with what they cost in scope.
-
-    GPU work is charged to its launch call; where that is in no operator, or there is no record of it, to the operator with the
-    work's external id. `uncharged` is what is left, so that the durations of both sum to those of the scope.
 
     Args:
         work: the work in scope.
+        paid: `charges(work)`, where it is known already.
 
     Returns:
         `TraceSet.calls`, in its order, with `COST_COLUMNS`.
@@ -46,7 +44,8 @@ def charged(work: Work) -> pl.DataFrame:
         ('cudaLaunchKernel', 40000, 1)
     """
     calls = _in_scope(work.trace.calls, work)
-    spent = charges(work).drop_nulls("row").group_by("row").agg(pl.col("dur_ns").sum(), kernels=pl.len().cast(pl.Int64))
+    paid = charges(work) if paid is None else paid
+    spent = paid.drop_nulls("row").group_by("row").agg(pl.col("dur_ns").sum(), kernels=pl.len().cast(pl.Int64))
     none = pl.repeat(0, calls.height, dtype=pl.Int64, eager=True)
     return calls.with_columns(
         none.scatter(spent["row"], spent["dur_ns"]).alias("device_ns"),
@@ -55,10 +54,15 @@ def charged(work: Work) -> pl.DataFrame:
 
 
 def charges(work: Work) -> pl.DataFrame:
-    """Return for each GPU activity in scope the call that it is charged to: row (u32? of `TraceSet.calls`), name and dur_ns.
+    """Return for each GPU activity in scope the call that it is charged to.
+
+    That is its launch call; where this is in no operator, or there is no record of it, the operator with the work's external id.
 
     Args:
         work: the work in scope.
+
+    Returns:
+        row (u32?, of `TraceSet.calls`; null where there is no call), name and dur_ns of the activity, in order of `Work.gpu`.
     """
     calls, key = work.trace.calls, ["part", "event_id"]
     rows = calls.select(*key, row=pl.int_range(pl.len(), dtype=pl.UInt32))
@@ -102,11 +106,11 @@ def _in_scope(calls: pl.DataFrame, work: Work) -> pl.DataFrame:
 
 
 def _cut(calls: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    spans = calls.select(*THREAD, "start_ns", "end_ns").with_row_index("row")
+    spans = calls.select(*THREAD, "start_ns", "end_ns").with_row_index("place")
     spans = spans.join(windows.select("part", low="start_ns", high="end_ns"), on="part", how="left", maintain_order="left")
     begun = spans.select((pl.col("start_ns") >= pl.col("low")) & (pl.col("start_ns") < pl.col("high"))).to_series()
     inside = tree(intervals.clip(spans.drop_nulls("low"), pl.col("low"), pl.col("high")))
-    own = pl.repeat(0, calls.height, dtype=pl.Int64, eager=True).scatter(inside["row"], inside["self_ns"])
+    own = pl.repeat(0, calls.height, dtype=pl.Int64, eager=True).scatter(inside["place"], inside["self_ns"])
     return calls.with_columns(begun.fill_null(value=False).alias("begun"), own.alias("self_ns"))
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from .forest import merged, paths, subtree_ends, subtree_sums
-from .op_groups import Groups
+
+if TYPE_CHECKING:
+    from .op_groups import Groups
 
 _KEY_DIGITS = 8
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from kinetop.traces import schema
@@ -12,7 +14,9 @@ from .forest import outermost, subtree_ends, subtree_sums
 from .op_groups import ABSENT, Groups, grouped
 from .op_trees import callers, tree
 from .question import Column, Parameter, Table, question
-from .work import Work
+
+if TYPE_CHECKING:
+    from .work import Work
 
 UNLAUNCHED = "(no launch record)"
 """Row of the GPU work whose launch the trace does not hold."""
@@ -98,7 +102,8 @@ CALLER_COLUMNS = (
             "ops",
             OP_COLUMNS,
             sort="self_device_us",
-            about="Self times sum to all GPU work in scope, and to the CPU time in which a range is open. A filter narrows the GPU work.",
+            about="Self times sum to the durations of all GPU work in scope, and to the CPU time in which a range is open. "
+            "A filter and a device narrow the GPU work only.",
             none="the trace holds neither host ranges nor GPU work",
         ),
         Table(
@@ -132,8 +137,8 @@ def ops(work: Work, *, group_by: str, view: str, depth: int) -> dict[str, pl.Dat
         >>> kinetop.ops(trace).select("name", "calls", "self_device_us", "kernels").rows()
         [('aten::linear', 1, 140.0, 6)]
     """
-    calls, groups = charged(work), grouped(work.trace, group_by)
-    loose = charges(work).filter(pl.col("row").is_null())["dur_ns"]
+    paid, groups = charges(work), grouped(work.trace, group_by)
+    calls, loose = charged(work, paid), paid.filter(pl.col("row").is_null())["dur_ns"]
     tables = {"ops": _told(_flat(calls, groups, ABSENT[group_by], loose), OP_COLUMNS)}
     if view == "tree":
         tables[view] = _told(tree(calls, groups, depth), TREE_COLUMNS)

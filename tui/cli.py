@@ -134,9 +134,9 @@ def _let_go_of_stdout() -> None:
 
 
 def _add_written_commands() -> None:
-    from .commands import bench, cache, convert, demo, doctor, gate, info, live, opening, replay, rules, sql
+    from .commands import bench, cache, convert, demo, doctor, export, flame, gate, info, live, opening, replay, rules, sql
 
-    for module in (opening, live, bench, gate, replay, doctor, convert, sql, rules, info, cache, demo):
+    for module in (opening, live, bench, gate, replay, doctor, convert, export, flame, sql, rules, info, cache, demo):
         module.add_to(app)
 
 

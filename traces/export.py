@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -14,7 +16,7 @@ from .reading.rows import dumps, is_integer_text
 from .store import temporary_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from .trace import Trace
@@ -119,13 +121,32 @@ def _keys(text: str) -> frozenset[str]:
         return frozenset(found[0][0])
 
 
-def write_json(trace: Trace, out: Path, where: pl.Expr | None = None) -> int:
+def counter_text(name: str, process: str, at_ns: int, values: dict[str, float], base: int) -> str:
+    """Return a counter event as JSON text.
+
+    Args:
+        name: name of the track.
+        process: pid that it is shown under.
+        at_ns: from when on the values hold.
+        values: by the name of the line.
+        base: nanoseconds that the trace's times are relative to.
+
+    >>> counter_text("queue", "0", 1500, {"launches": 3.0}, 0)
+    '{"ph": "C", "name": "queue", "pid": 0, "tid": 0, "ts": 1.5, "args": {"launches": 3.0}}'
+    """
+    pid = process if is_integer_text(process) else dumps(process)
+    ts, args = microseconds(at_ns - base), json.dumps(values)
+    return f'{{"ph": "C", "name": {dumps(name)}, "pid": {pid}, "tid": 0, "ts": {ts}, "args": {args}}}'
+
+
+def write_json(trace: Trace, out: Path, where: pl.Expr | None = None, more: Iterable[str] = ()) -> int:
     """Write a trace as Chrome JSON, which Perfetto and HTA open.
 
     Args:
         trace: an opened trace.
-        out: the file to make; it gets its name when it is whole.
+        out: the file to make; it gets its name when it is whole, and is compressed where that ends in `.gz`.
         where: write only the events for which this holds.
+        more: further events, JSON texts, that come after those of the trace.
 
     Returns:
         How many events were written.
@@ -133,10 +154,10 @@ def write_json(trace: Trace, out: Path, where: pl.Expr | None = None) -> int:
     temporary = temporary_name(out)
     count = 0
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        with _create(temporary, compress=out.suffix == ".gz") as file:
             head = json.dumps(trace.header, ensure_ascii=False)
             file.write(head[:-1] + (", " if trace.header else "") + '"traceEvents": [')
-            for text in _texts(trace, where):
+            for text in chain(_texts(trace, where), more):
                 file.write((",\n" if count else "\n") + text)
                 count += 1
             file.write("\n]}\n")
@@ -144,3 +165,9 @@ def write_json(trace: Trace, out: Path, where: pl.Expr | None = None) -> int:
     finally:
         temporary.unlink(missing_ok=True)
     return count
+
+
+def _create(path: Path, *, compress: bool) -> IO[str]:
+    if compress:
+        return gzip.open(path, "wt", compresslevel=6, encoding="utf-8")
+    return path.open("w", encoding="utf-8")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import kinetop
-from kinetop.analysis.idle import CAUSES, gaps
+from kinetop.analysis.gaps import CAUSES, gaps
 from kinetop.analysis.work import scoped
 from kinetop.traces.trace import TraceSet
 
@@ -64,7 +64,7 @@ def test_a_synchronising_call_is_named_and_taken_out(made: Made) -> None:
     waits = [host(97, 130, "cudaDeviceSynchronize"), host(131, 133, "cudaEventSynchronize"), host(98, 120, "cuCtxSynchronize")]
     elsewhere = [host(100, 140, "cudaStreamSynchronize", thread="43"), host(97, 137, "cudaStreamWaitEvent")]
     row = only_gap(made([*rows, *waits, *elsewhere]))
-    assert parts(row) == {"host_late": 11.0, "sync": 22.0, "launch_latency": 7.0}
+    assert parts(row) == {"after_sync": 11.0, "sync": 22.0, "launch_latency": 7.0}
     assert (row["sync_name"], row["cause"]) == ("cudaDeviceSynchronize", "sync")
 
 
@@ -185,7 +185,7 @@ def test_parts_sum_to_the_gaps_and_the_gaps_to_the_idle_time(made: Made, seed: i
     assert dict(idle.iter_rows()) == {row["device"]: row["idle_us"] for row in summary.iter_rows(named=True) if row["idle_us"]}
     sync = [(row["ts_ns"], row["ts_ns"] + row["dur_ns"], row["thread"]) for row in rows if "Synchronize" in row["name"]]
     for row in found.iter_rows(named=True):
-        end = row["start_ns"] + row["host_late_ns"] + row["sync_ns"]
+        end = row["start_ns"] + row["host_late_ns"] + row["sync_ns"] + row["after_sync_ns"]
         inside = set()
         for start, until, thread in sync:
             if thread == row["thread"]:

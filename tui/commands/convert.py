@@ -49,7 +49,7 @@ def convert(
     elif output.suffix.lower() in _NO_TRACE and not output.is_dir():
         raise typer.BadParameter(f"a trace is written as .parquet or .json, or into a folder; {output.name} is none of them")
     started_s = time.monotonic()
-    keep = None if where is None else _condition(where)
+    keep = None if where is None else condition(where)
     from kinetop.traces.convert import convert as write
 
     with ProgressLine() as progress:
@@ -69,8 +69,12 @@ def convert(
     say(f"wrote {plural(total, 'event')} in {took_s:,.1f} s")
 
 
-def _condition(where: str) -> pl.Expr:
-    """Return the filter over the event table."""
+def condition(where: str) -> pl.Expr:
+    """Return the filter over the event table.
+
+    Args:
+        where: its text.
+    """
     import polars as pl
 
     from kinetop.analysis.filter import predicate

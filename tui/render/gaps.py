@@ -14,7 +14,10 @@ from .bars import apportion, sparkline, squeeze
 
 CAUSES: dict[str, tuple[str, str]] = {
     "host late": ("█", "$accent"),
+    "data loader": ("▌", "$accent"),
+    "collective": ("▆", "$accent"),
     "sync": ("▓", "$accent"),
+    "after sync": ("▏", "$accent"),
     "launch latency": ("▒", "$secondary"),
     "dependency": ("░", "$secondary"),
     "graph": ("▅", "$secondary"),
@@ -24,7 +27,10 @@ CAUSES: dict[str, tuple[str, str]] = {
 
 WHY = {
     "host late": "the next launch came late",
+    "data loader": "the launching thread waited for a batch",
+    "collective": "the launching thread sat in a collective of the host",
     "sync": "the launching thread sat in a synchronising call",
+    "after sync": "a synchronising call had emptied the queue",
     "launch latency": "launched, yet slow to start",
     "dependency": "launched before, it waited for its turn or an event",
     "graph": "between two activities of one graph replay",

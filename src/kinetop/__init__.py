@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kinetop.analysis.hta_bridge import to_hta as to_hta
     from kinetop.traces.errors import TraceError as TraceError
     from kinetop.traces.trace import Trace as Trace
     from kinetop.traces.trace import TraceSet as TraceSet
@@ -25,6 +26,7 @@ _EXPORTS = {
     "Trace": ("kinetop.traces.trace", "Trace"),
     "TraceSet": ("kinetop.traces.trace", "TraceSet"),
     "TraceError": ("kinetop.traces.errors", "TraceError"),
+    "to_hta": ("kinetop.analysis.hta_bridge", "to_hta"),
 }
 
 

@@ -17,6 +17,7 @@ from .header import base_ns, rank_of
 from .keys import Keys
 from .repair import Findings, Walked, Walker
 from .slices import Slice, pieces
+from .snapshot import import_snapshot, is_pickle
 from .source import Source, describe, open_source
 from .tally import Refused
 
@@ -44,10 +45,10 @@ class Outcome:
 def import_file(
     path: Path, out: Path, *, member: str | None, jobs: int, progress: Callable[[int, int, int], None], rank_hint: int = 0
 ) -> Outcome:
-    """Read a trace and write it as a Parquet trace.
+    """Read a trace, or a memory snapshot, and write it as a Parquet trace.
 
     Args:
-        path: the trace.
+        path: the file.
         out: the file to write; an incomplete one is taken away again.
         member: which member of a zip archive.
         jobs: slices decoded at a time.
@@ -57,6 +58,8 @@ def import_file(
     Raises:
         UnreadableError: it cannot be read as a trace.
     """
+    if member is None and is_pickle(path):
+        return Outcome(*import_snapshot(path, out, rank=rank_hint))
     source = open_source(path, member)
     label = str(path) if member is None else f"{path} ({member})"
     document = Document(source.chunks(), label)

@@ -65,21 +65,27 @@ def charges(work: Work) -> pl.DataFrame:
         row (u32?, of `TraceSet.calls`; null where there is no call), name and dur_ns of the activity, in order of `Work.gpu`.
     """
     calls, key = work.trace.calls, ["part", "event_id"]
-    rows = calls.select(*key, row=pl.int_range(pl.len(), dtype=pl.UInt32))
-    work_id = work.gpu.select(*key, "name", "dur_ns")
-    links = work.trace.links.select(*key, "launch_id", "external_id")
-    found = work_id.join(links, on=key, how="left", maintain_order="left").join(
-        rows, left_on=["part", "launch_id"], right_on=key, how="left", maintain_order="left"
-    )
+    row = pl.int_range(pl.len(), dtype=pl.UInt32).alias("row")
+    launching = calls.select(*key, row).filter(calls["cat"].is_in(list(schema.LAUNCH_CATS)))
+    found = _links(work).join(launching, left_on=["part", "launch_id"], right_on=key, how="left", maintain_order="left")
     op = nearest(is_op(calls), calls["parent"]).gather(found["row"])
     lost = found.select(op.is_null() & (pl.col("external_id") > 0)).to_series().fill_null(value=False)
     if lost.any():
         named = work.trace.launches.select(*key, "op_id").drop_nulls("op_id")
         by_id = found.join(named, on=key, how="left", maintain_order="left").join(
-            rows, left_on=["part", "op_id"], right_on=key, how="left", maintain_order="left", suffix="_op"
+            calls.select(*key, row), left_on=["part", "op_id"], right_on=key, how="left", maintain_order="left", suffix="_op"
         )
         found = by_id.with_columns(row=pl.when(lost).then(pl.coalesce("row_op", "row")).otherwise("row"))
     return found.select("row", "name", "dur_ns")
+
+
+def _links(work: Work) -> pl.DataFrame:
+    """Return part, event_id, name, dur_ns, launch_id and external_id of the work in scope."""
+    found, links = work.gpu.select("part", "event_id", "name", "dur_ns"), work.trace.links
+    if found.height == links.height and found["event_id"].equals(links["event_id"]) and found["part"].equals(links["part"]):
+        return found.hstack(links.select("launch_id", "external_id"))
+    links = links.select("part", "event_id", "launch_id", "external_id")
+    return found.join(links, on=["part", "event_id"], how="left", maintain_order="left")
 
 
 def is_op(calls: pl.DataFrame) -> pl.Series:

@@ -135,7 +135,7 @@ def ops(work: Work, *, group_by: str, view: str, depth: int) -> dict[str, pl.Dat
         >>> import kinetop
         >>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
         >>> kinetop.ops(trace).select("name", "calls", "self_device_us", "kernels").rows()
-        [('aten::linear', 1, 140.0, 6)]
+        [('aten::linear', 1, 135.0, 6)]
     """
     paid, groups = charges(work), grouped(work.trace, group_by)
     calls, loose = charged(work, paid), paid.filter(pl.col("row").is_null())["dur_ns"]

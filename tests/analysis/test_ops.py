@@ -286,6 +286,7 @@ def test_every_real_trace_answers(shared: Path) -> None:
         answers(kinetop.open(path), number)
 
 
+@pytest.mark.slow
 def test_every_hazard_answers(hazards: Path) -> None:
     opened = 0
     for number, path in enumerate(sorted(path for path in hazards.iterdir() if path.name != "EXPECTED.json")):

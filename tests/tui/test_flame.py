@@ -22,7 +22,7 @@ def trace(hazards: Path) -> str:
 
 
 def test_folded_and_speedscope_hold_the_same(trace: str, tmp_path: Path) -> None:
-    for weight, whole in (("cpu", 380_000), ("device", 140_000)):
+    for weight, whole in (("cpu", 390_000), ("device", 135_000)):
         shown = run(app, ["flame", trace, "--weight", weight])
         assert shown.exit_code == 0
         out = tmp_path / f"{weight}.speedscope.json"

@@ -34,14 +34,12 @@ def reasons(rows: pl.DataFrame, work: Work) -> pl.Series:
     who, took = pl.format("Thread {}", pl.coalesce("thread", pl.lit("?"))), {name: _time(f"{name}_ns") for name in _TIMED}
     sync = pl.format("{}{}", "sync_name", _maybe(" in {}", "sync_op"))
     said = {
-        "host late": pl.format(
-            "{} was at work for {} more before its next launch had returned{}.", who, took["host_late"], _doing()
-        ),
+        "host late": pl.format("{} took {} more until its next launch had returned{}.", who, took["host_late"], _doing()),
         "data loader": pl.format("{} waited {} for a batch in {}.", who, took["data_loader"], "data_loader_name"),
         "collective": pl.format("{} sat {} in {}{}.", who, took["collective"], "collective_name", _last_rank()),
         "sync": pl.format("{} sat {} in {} and launched nothing meanwhile.", who, took["sync"], sync),
         "after sync": pl.format(
-            "{} had waited until the queue was empty; {} took {} more before its next launch had returned{}.",
+            "{} had waited until the queue was empty; {} took {} more until its next launch had returned{}.",
             *(sync, who.str.replace("T", "t"), took["after_sync"], _doing()),
         ),
         "launch latency": pl.format("{} had returned, and {} started {} later.", "api", "next", took["launch_latency"]),

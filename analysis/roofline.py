@@ -50,8 +50,8 @@ ROOFLINE_COLUMNS = (
         priority=1,
     ),
     Column("device_name", "text", "the kind of device, as the driver names it", "GPU", priority=3),
-    Column("peak_tflops", "ratio", "peak rate of the device for this work, TFLOP/s", priority=3),
-    Column("peak_gb_s", "GB/s", "peak memory bandwidth of the device", priority=3),
+    Column("peak_tflops", "ratio", "peak rate of the device for this work, TFLOP/s", "peak TF/s", priority=3),
+    Column("peak_gb_s", "GB/s", "peak memory bandwidth of the device", "peak traffic", priority=3),
 )  # fmt: skip
 """Columns of the roofline table."""
 
@@ -202,6 +202,7 @@ def _told(rows: pl.DataFrame) -> pl.DataFrame:
         share_pct=100 * _per(own, total),
         known_pct=100 * _per(pl.col("known_ns"), own),
         gflop=(pl.col("flops") / 1e9).round(9),
+        bytes=pl.col("bytes").cast(pl.Int64, strict=False),  # sizes that a broken trace states may be beyond any count
         intensity=_per(pl.col("flops"), pl.col("bytes")),
         tflops=tflops,
         gb_s=gb_s,

@@ -31,7 +31,15 @@ TRACES = {
     "tl__inference__xdit_sd_3.5__profile_trace_rank_0": "xdit_sd35_rank0",
 }
 """Name of the oracle -> trace, of those that are here."""
-SIZES = {"batch": "B", "q_heads": "H_Q", "kv_heads": "H_KV", "q_len": "N_Q", "kv_len": "N_KV", "qk_dim": "d_h_qk", "v_dim": "d_h_v"}
+SIZES = {
+    "batch": "B",
+    "q_heads": "H_Q",
+    "kv_heads": "H_KV",
+    "q_len": "N_Q",
+    "kv_len": "N_KV",
+    "qk_dim": "d_h_qk",
+    "v_dim": "d_h_v",
+}
 
 
 def test_rows_of_tracelens(shared: Path, real: Callable[[str], kinetop.TraceSet]) -> None:
@@ -194,7 +202,9 @@ def test_times_of_all_rows_are_those_of_their_work(made: Callable[..., kinetop.T
 
 def test_a_cpu_has_calls_without_device_time(made: Callable[..., kinetop.TraceSet]) -> None:
     values = json.dumps(["", "", "", "0.", "False"])
-    row = kinetop.attention(made([op(f"{FLASH}_for_cpu", 0, 4000, [QUERY, QUERY, QUERY, [], []], concrete_inputs=values)])).to_dicts()[0]
+    row = kinetop.attention(
+        made([op(f"{FLASH}_for_cpu", 0, 4000, [QUERY, QUERY, QUERY, [], []], concrete_inputs=values)])
+    ).to_dicts()[0]
     assert (row["calls"], row["device_us"], row["host_us"], row["useful_tflops"]) == (1, None, 4.0, None)
     assert row["useful_gflop"] is not None
 

@@ -20,7 +20,9 @@ sizes = st.integers(1, 5)
 types = st.sampled_from([("float", 4), ("c10::BFloat16", 2), ("double", 8), ("c10::Float8_e4m3fn", 1)])
 
 
-def call(name: str, dims: list[Any], kind: str = "float", strides: list[Any] | None = None, values: list[str] | None = None) -> Any:
+def call(
+    name: str, dims: list[Any], kind: str = "float", strides: list[Any] | None = None, values: list[str] | None = None
+) -> Any:
     kinds = [kind if isinstance(one, list) and one else "" for one in dims]
     texts = [json.dumps(one) if one is not None else None for one in (dims, kinds, strides, values)]
     return read_call(name, *texts)
@@ -44,7 +46,9 @@ def test_products(batch: int, m: int, k: int, n: int, kind: tuple[str, int]) -> 
 def test_products_that_say_more() -> None:
     unread = cost(call("aten::addmm", [[4], [2, 3], [3, 4], [], []], values=["", "", "", "0", "1"]))
     assert unread.bytes == cost(call("aten::mm", [[2, 3], [3, 4]])).bytes
-    fp8 = call("aten::_scaled_mm", [[16, 32], [32, 8], [], [], [], [], [], []], "c10::Float8_e4m3fn", values=[""] * 6 + ["15", ""])
+    fp8 = call(
+        "aten::_scaled_mm", [[16, 32], [32, 8], [], [], [], [], [], []], "c10::Float8_e4m3fn", values=[""] * 6 + ["15", ""]
+    )
     assert cost(fp8).bytes == 16 * 32 + 32 * 8 + 16 * 8 * 2
     grouped = cost(call("aten::_grouped_mm", [[10, 4], [3, 4, 6], [3]]))
     assert grouped.flops == 2 * 10 * 4 * 6
@@ -117,9 +121,11 @@ def test_what_is_not_said_stays_unknown() -> None:
 @given(st.sampled_from(sorted(FORMULAS)), st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists), st.data())
 def test_nothing_in_a_trace_breaks_a_formula(name: str, value: Any, data: st.DataObject) -> None:
     dims = data.draw(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=12))
-    values = data.draw(st.lists(st.sampled_from(["", "0", "-1", "[0]", "[1, 1]", "[]", "True", "x", "[True, False, True]", "1e9"]), max_size=12))
+    values = data.draw(
+        st.lists(st.sampled_from(["", "0", "-1", "[0]", "[1, 1]", "[]", "True", "x", "[True, False, True]", "1e9"]), max_size=12)
+    )
     found = cost(call(name, dims, values=values))
-    assert found is None or (found.flops is None or found.flops >= 0) and (found.bytes is None or found.bytes >= 0)
+    assert found is None or ((found.flops is None or found.flops >= 0) and (found.bytes is None or found.bytes >= 0))
     assert cost(read_call(name, json.dumps(value), json.dumps(value), json.dumps(value), json.dumps(value))) is None
 
 
@@ -127,7 +133,7 @@ def test_nothing_in_a_trace_breaks_a_formula(name: str, value: Any, data: st.Dat
 
 
 @given(sizes, sizes, st.integers(1, 9), st.integers(1, 9), st.booleans(), st.booleans(), st.none() | st.integers(1, 9))
-def test_visible_pairs(batch: int, heads: int, q_len: int, kv_len: int, causal: bool, bottom: bool, window: int | None) -> None:  # noqa: FBT001
+def test_visible_pairs(batch: int, heads: int, q_len: int, kv_len: int, causal: bool, bottom: bool, window: int | None) -> None:
     shape = Shape(batch, heads, heads, q_len, kv_len, 3, 2, "bf16", causal, window if causal else None, bottom)
     first = kv_len - q_len if bottom else 0
     seen = 0
@@ -145,9 +151,7 @@ def test_visible_pairs(batch: int, heads: int, q_len: int, kv_len: int, causal: 
 
 
 @given(sizes, st.sampled_from([1, 2, 4]), sizes, st.integers(0, 4), st.booleans(), st.none() | st.integers(1, 9))
-def test_the_live_benchmark_counts_alike(
-    batch: int, group: int, q_len: int, more: int, causal: bool, window: int | None  # noqa: FBT001
-) -> None:
+def test_the_live_benchmark_counts_alike(batch: int, group: int, q_len: int, more: int, causal: bool, window: int | None) -> None:
     case = Case(batch, 2 * group, 2, q_len, q_len + more, 4, 6, causal=causal, window=window if causal else None)
     shape = Shape(batch, 2 * group, 2, q_len, q_len + more, 4, 6, "bf16", causal, case.window, bottom_right=True)
     assert cost_of(shape)[0] == live.useful(case)

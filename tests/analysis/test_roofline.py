@@ -27,7 +27,7 @@ def test_times_sum_to_the_kernels(real: Callable[[str], kinetop.TraceSet], name:
     assert whole["share_pct"].sum() == pytest.approx(100, abs=0.1)
     for group_by in ("name", "family"):
         wide = kinetop.roofline(trace, group_by=group_by)
-        assert wide.height < whole.height
+        assert wide.height <= whole.height
         for figure in ("device_us", "calls", "gflop", "bytes", "above_roof_us"):
             assert wide[figure].sum() == pytest.approx(whole[figure].sum(), rel=1e-6, abs=0.01 * whole.height)
 
@@ -37,13 +37,13 @@ def test_against_the_kernels_themselves(real: Callable[[str], kinetop.TraceSet])
     row = kinetop.roofline(trace).filter(op="aten::mm", shape="8944x1024 1024x2816").to_dicts()[0]
     dims = trace.events.filter(pl.col("name") == "aten::mm", pl.col("input_dims") == "[[8944,1024],[1024,2816]]").collect()
     own = trace.launches.filter(pl.col("op_id").is_in(dims["event_id"].implode()))
-    us = trace.activities.join(own, on="event_id", how="semi")["dur_ns"].sum() / 1000
+    us = trace.activities.filter(kind="kernel").join(own, on="event_id", how="semi")["dur_ns"].sum() / 1000
     assert row["device_us"] == pytest.approx(us)
     calls = own["op_id"].n_unique()
     assert row["calls"] == calls
     assert row["gflop"] == pytest.approx(2 * 8944 * 1024 * 2816 * calls / 1e9)
     assert row["bytes"] == 2 * (8944 * 1024 + 1024 * 2816 + 8944 * 2816) * calls
-    assert row["tflops"] == pytest.approx(row["gflop"] / us / 1e3 * 1e6 / 1e3, rel=1e-3)
+    assert row["tflops"] == pytest.approx(1e3 * row["gflop"] / us, rel=1e-5)
     assert row["compute_pct"] == pytest.approx(100 * row["tflops"] / 989, abs=0.01)
     assert row["bound"] == "compute"
     assert row["above_roof_us"] == pytest.approx(us - row["gflop"] / 989e3 * 1e6, rel=1e-6)
@@ -77,9 +77,12 @@ def device(name: str, sms: int | None = None) -> dict[str, Any]:
 
 def test_tf32_is_told_from_the_kernel(made: Callable[..., kinetop.TraceSet]) -> None:
     dims = [[512, 512], [512, 512]]
-    plain = kinetop.roofline(made(launched("aten::mm", dims, "ampere_sgemm_128x64_nn"), **device("NVIDIA A100-SXM4-80GB")))
+    a100 = device("NVIDIA A100-SXM4-80GB")
+    plain = kinetop.roofline(made(launched("aten::mm", dims, "ampere_sgemm_128x64_nn"), **a100))
     assert plain.select("dtype", "peak_tflops").row(0) == ("fp32", 19.5)
-    tf32 = kinetop.roofline(made(launched("aten::mm", dims, "sm80_xmma_gemm_f32f32_tf32f32_f32"), **device("NVIDIA A100-SXM4-80GB")))
+    tf32 = kinetop.roofline(
+        made(launched("aten::mm", dims, "sm80_xmma_gemm_f32f32_tf32f32_f32"), **device("NVIDIA A100-SXM4-80GB"))
+    )
     assert tf32.select("dtype", "peak_tflops").row(0) == ("tf32", 156.0)
 
 
@@ -127,6 +130,14 @@ def test_limits_of_devices(name: str, bf16: float, gb_s: float) -> None:
     assert (found.tflops["bf16"], found.gb_s) == (bf16, gb_s)
 
 
-@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 5090 D", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "AMD Radeon Graphics"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 5090 D",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "AMD Radeon Graphics",
+    ],
+)
 def test_devices_that_no_sheet_is_known_of(name: str) -> None:
     assert peaks_of(name) == Peaks()

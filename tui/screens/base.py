@@ -37,7 +37,6 @@ What the app calls by name, built elsewhere: `home.HomeScreen()` (calls `app.ope
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.binding import Binding, BindingType
@@ -45,6 +44,8 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, Static
+
+from kinetop.analysis.where import where_name as where_name  # noqa: PLC0414 - views import it from here
 
 from ..clipboard import copy
 from ..format import clean
@@ -386,14 +387,6 @@ class ViewScreen(Screen[None]):
     def _title(self) -> None:
         where = f"/ {self.where}" if self.where else ""
         self.query_one(TitleLine).parts = (self.kinetop.opened, self.view_name, self.kinetop.scope.text, where)
-
-
-def where_name(name: str) -> str:
-    """Return the filter that keeps rows of this name: quoted, or a regex where the name holds what cannot be typed."""
-    head = name[:200]
-    if head.isprintable():
-        return '"' + head.replace('"', '""') + '"'
-    return "/" + "".join(re.escape(char) if char.isprintable() else "(?s:.)" for char in head).replace("/", ".") + "/"
 
 
 def matching(frame: pl.DataFrame, where: str) -> pl.Series:

@@ -1,0 +1,82 @@
+"""Rules about elementwise work that one kernel could do instead of many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ..work import DEVICE
+from .facts import Facts, short, time_text, times_text, whole
+from .rule import Found, rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TINY_NS = 5_000
+"""Mean duration below which the kernels of a run count as tiny."""
+TINY_RUN, RUN = 4, 3
+"""Kernels that a run has at least."""
+
+
+@rule("tiny-kernels")
+def tiny_kernels(facts: Facts) -> Iterable[Found]:
+    """Find runs of very short elementwise kernels."""
+    runs = _runs(facts).filter((pl.col("kernels") >= TINY_RUN) & (pl.col("mean_ns") < TINY_NS))
+    return _told(facts, runs, f"dur < {TINY_NS // 1000}us", "a fused kernel reads and writes the same elements once")
+
+
+@rule("unfused-elementwise")
+def unfused_elementwise(facts: Facts) -> Iterable[Found]:
+    """Find runs of longer elementwise kernels over the same number of elements."""
+    runs = _runs(facts).filter((pl.col("kernels") >= RUN) & (pl.col("mean_ns") >= TINY_NS))
+    return _told(facts, runs, f"dur >= {TINY_NS // 1000}us", "a fused kernel would still read every input of the run once")
+
+
+def _runs(facts: Facts) -> pl.DataFrame:
+    """Return runs of elementwise kernels that follow each other on a stream with the same grid and nothing between them."""
+    return facts.kept("runs", lambda: _made(facts.kernels))
+
+
+def _made(kernels: pl.DataFrame) -> pl.DataFrame:
+    lane = [*DEVICE, "stream"]
+    rows = kernels.select(*lane, "start_ns", "end_ns", "dur_ns", "grid", "name", member=pl.col("family") == "elementwise")
+    rows = rows.with_columns(run=_new_run(*lane, "member", "grid").cum_sum()).filter("member")
+    runs = rows.group_by("run", *DEVICE, "grid", maintain_order=True).agg(
+        kernels=pl.len(),
+        span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
+        sum_ns=pl.col("dur_ns").sum(),
+        longest_ns=pl.col("dur_ns").max(),
+        name=pl.col("name").mode().sort().first(),
+    )
+    return runs.with_columns(mean_ns=pl.col("sum_ns") / pl.col("kernels"))
+
+
+def _new_run(*columns: str) -> pl.Expr:
+    return pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in columns).fill_null(value=True)
+
+
+def _told(facts: Facts, runs: pl.DataFrame, limit: str, why: str) -> Iterable[Found]:
+    # Time between the kernels of a run counts up to what a launch takes on the GPU; longer gaps have a cause of their own.
+    between = pl.min_horizontal(pl.col("span_ns") - pl.col("sum_ns"), 2_000 * (pl.col("kernels") - 1)).clip(0)
+    runs = runs.with_columns(saved_ns=pl.col("sum_ns") - pl.col("longest_ns") + between)
+    for place, rows in facts.places(runs):
+        ns = whole(rows["saved_ns"].sum())
+        name = rows.group_by("name").agg(pl.col("saved_ns").sum()).sort("saved_ns", "name", descending=True)["name"][0]
+        kernels = whole(rows["kernels"].sum())
+        mean = whole(rows["sum_ns"].sum()) / kernels
+        what = (
+            f"{times_text(rows.height, 'run')} of elementwise kernels over the same elements, {kernels / rows.height:.3g}"
+            f" kernels of {time_text(mean)} each on average ({short(name)}): one kernel a run would save"
+            f" {facts.share(ns, place)}."
+        )
+        known = bool(rows["grid"].null_count() < rows.height)
+        yield Found(
+            place=place,
+            saving_ns=ns,
+            what=what,
+            view="kernels",
+            where=f"family = 'elementwise' and {limit}",
+            confidence="medium" if known else "low",
+            why=f"same grid, one after the other on a stream; {why}" if known else "the trace holds no grids to compare",
+        )

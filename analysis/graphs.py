@@ -10,7 +10,6 @@ from kinetop.traces import schema
 from kinetop.traces.nesting import innermost
 from kinetop.traces.pairs import ranges
 
-from . import intervals
 from .question import Column, Table, question
 from .work import DEVICE, Work, origin_ns
 
@@ -170,6 +169,8 @@ def _replays(nodes: pl.DataFrame) -> pl.DataFrame:
     """Return each replay: when, how long, what of it is gaps, and its longest node."""
     longest = pl.col("dur_ns").arg_max()
     keys = [*_REPLAY, "graph", "replay"]
+    reach = pl.col("end_ns").cum_max().shift(1).over(keys)
+    nodes = nodes.sort("start_ns", "event_id").with_columns(gap=(pl.col("start_ns") - reach).clip(0).fill_null(0))
     rows = nodes.group_by(keys).agg(
         pl.col("start_ns").min(),
         pl.col("end_ns").max(),
@@ -180,15 +181,11 @@ def _replays(nodes: pl.DataFrame) -> pl.DataFrame:
         launch_ns=pl.col("launch_end_ns").first() - pl.col("launch_start_ns").first(),
         slowest=pl.col("name").get(longest),
         slowest_ns=pl.col("dur_ns").max(),
+        gap_ns=pl.col("gap").sum(),
+        longest_gap_ns=pl.col("gap").max(),
     )
-    pieces = intervals.union(nodes, keys)
-    gap = pl.col("start_ns") - pl.col("end_ns").shift(1).over(keys)
-    gaps = pieces.with_columns(gap=gap).group_by(keys).agg(
-        busy_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), longest_gap_ns=pl.col("gap").max()
-    )  # fmt: skip
-    rows = rows.join(gaps, on=keys, how="left").with_columns(pl.col("busy_ns", "longest_gap_ns").fill_null(0))
     dur = pl.col("end_ns") - pl.col("start_ns")
-    return rows.with_columns(dur_ns=dur, gap_ns=dur - pl.col("busy_ns")).sort("rank", "device", "graph", "replay")
+    return rows.with_columns(dur_ns=dur).sort("rank", "device", "graph", "replay")
 
 
 def _over_replays(nodes: pl.DataFrame) -> pl.DataFrame:

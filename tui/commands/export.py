@@ -45,7 +45,7 @@ def export(
     keep = None if where is None else condition(where)
     trace = shared.opened(paths, jobs=jobs, cache=not no_cache)
     part = _chosen(trace, rank)
-    from kinetop.analysis.counter_tracks import counter_tracks
+    from kinetop.analysis.series_tracks import counter_tracks
     from kinetop.traces.export import write_json
 
     more = list(counter_tracks(trace, part, buckets)) if counters else []

@@ -95,7 +95,7 @@ CALLER_COLUMNS = (
             "one more table: tree from callers to callees, callers of each row, or autograd (forward and backward)",
             choices=("flat", "tree", "callers", "autograd"),
         ),
-        Parameter("depth", 10, "levels that tree and callers show"),
+        Parameter("depth", 10, "levels that tree and callers show, at least 1"),
     ),
     tables=(
         Table(
@@ -110,13 +110,13 @@ CALLER_COLUMNS = (
             "tree",
             TREE_COLUMNS,
             about="With --view tree: who calls what; calls of the same path are one row.",
-            none="no host ranges",
+            none="the trace holds no host range of the kind that group_by names",
         ),
         Table(
             "callers",
             CALLER_COLUMNS,
             about="With --view callers: at depth 0 each name, below it those that called it.",
-            none="no host ranges",
+            none="the trace holds no host range of the kind that group_by names",
         ),
         Table(
             "autograd",
@@ -140,6 +140,7 @@ def ops(work: Work, *, group_by: str, view: str, depth: int) -> dict[str, pl.Dat
     paid, groups = charges(work), grouped(work.trace, group_by)
     calls, loose = charged(work, paid), paid.filter(pl.col("row").is_null())["dur_ns"]
     tables = {"ops": _told(_flat(calls, groups, ABSENT[group_by], loose), OP_COLUMNS)}
+    depth = max(1, depth)
     if view == "tree":
         tables[view] = _told(tree(calls, groups, depth), TREE_COLUMNS)
     elif view == "callers":

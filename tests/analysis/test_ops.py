@@ -280,6 +280,16 @@ def test_shapes_tell_rows_apart(made: Callable[..., Any]) -> None:
     assert dict(table.select("shape", "calls").rows()) == {"[[2,3],[3,4]]": 2, "[[8,8],[8,8]]": 1, None: 1}
 
 
+@pytest.mark.parametrize("view", ["tree", "callers"])
+def test_depth_cuts_levels_and_keeps_what_is_left(real: Callable[[str], kinetop.TraceSet], view: str) -> None:
+    question, trace = all_questions()["ops"], real("h100_qwen.json.gz")
+    whole = question.ask(trace, view=view).tables[view]
+    for depth in (2, 1, 0):
+        cut = question.ask(trace, view=view, depth=depth).tables[view]
+        kept = whole.filter(pl.col("depth") < max(1, depth))
+        assert kept.drop("node", "parent").equals(cut.drop("node", "parent"))
+
+
 @pytest.mark.slow
 def test_every_real_trace_answers(shared: Path) -> None:
     for number, path in enumerate(sorted(path for path in (shared / "traces").iterdir() if path.suffix != ".md")):

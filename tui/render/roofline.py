@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from textual.content import Content
 
 from ..format import ABSENT, clean
-from .scatter import COLOURS, LETTERS
+from .sweep import LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SLOPE, CEILING = "/", "─"
 """Marks of the two limits: memory bandwidth and FLOP rate."""
+COLOURS = ("$accent", "$comm", "$compute", "$memory", "$warning", "$secondary")
 NAMED = 12
 """Rows that the legend names at most."""
 _SCALE = 9

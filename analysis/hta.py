@@ -79,51 +79,88 @@ def temporal(work: Work, *, rounded: bool = True) -> pl.DataFrame:
 
 def _one(trace: Trace, *, rounded: bool) -> tuple[float | None, ...] | None:
     """Compute the row of one trace."""
-    rows = _in_microseconds(_kept(trace), base_ns(trace.header), rounded=rounded)
-    if rows.is_empty():
+    found = figures(in_microseconds(kept(gpu_rows(trace)), base_ns(trace.header), rounded=rounded))
+    if found is None:
         return None
-    compute_rows, comm_rows = (
-        rows.filter(~pl.col("name").str.contains(_NOT_COMPUTE)),
-        rows.filter(pl.col("name").str.contains(_COMM)),
-    )
-    busy, compute, comm = _merged(rows), _merged(compute_rows), _merged(comm_rows)
-    span = busy["end_ns"][-1] - busy["start_ns"][0]
-    idle, computing, communicating = span - _length(busy), _length(compute), _length(comm)
-    rest = span - idle - computing
-    percent = [round(100 * value / span, 2) if span else None for value in (idle, computing, rest)]
-    overlap = round(100 * _length(intervals.intersect(comm, compute)) / communicating, 2) if communicating else None
-    return trace.rank, span / 1000, idle / 1000, computing / 1000, rest / 1000, *percent, overlap
+    span, *parts = (found[f"{name}_us"] or 0 for name in ("span", "idle", "compute", "other"))
+    percent = [round(100 * value / span, 2) if span else None for value in parts]
+    overlap = found["overlap_pct"]
+    return trace.rank, span, *parts, *percent, None if overlap is None else round(overlap, 2)
 
 
-def _kept(trace: Trace) -> pl.DataFrame:
-    """Rows that carry a stream, less the last profiler step."""
+def gpu_rows(trace: Trace) -> pl.DataFrame:
+    """Return the rows of a trace that HTA takes for GPU work: those with a stream.
+
+    Args:
+        trace: one trace file.
+
+    Returns:
+        ts_ns, dur_ns, name, kept (flag: it stays when HTA drops the last step) and linked (flag: a host row has its correlation).
+    """
     text = {name: pl.col(name).cast(pl.String) for name in ("name", "cat")}
     rows = trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat").is_not_null(), text["cat"] != "Trace").select(
         "ts_ns", "dur_ns", pl.col("stream").fill_null(-1), pl.col("correlation").fill_null(-1), name=text["name"]
     )
-    gpu, cpu = rows.filter(pl.col("stream") != -1), rows.filter(pl.col("stream") == -1)
+    gpu, cpu = rows.filter(pl.col("stream") != -1).collect(), rows.filter(pl.col("stream") == -1)
     marks = (
         cpu.filter(pl.col("name").str.starts_with("ProfilerStep"))
         .select(pl.col("name").n_unique(), last=pl.col("ts_ns").max())
         .collect()
     )
-    if marks["name"].item() < 2:
-        return gpu.collect()
-    return gpu.join(cpu.filter(pl.col("ts_ns") < marks["last"].item()), on="correlation", how="semi").collect()
+    calls = cpu.group_by("correlation").agg(first_ns=pl.col("ts_ns").min()).collect()
+    found = gpu.join(calls, on="correlation", how="left", maintain_order="left")
+    before = (pl.col("first_ns") < pl.lit(marks["last"].item(), pl.Int64)).fill_null(value=False)
+    stays = pl.lit(value=True) if marks["name"].item() < 2 else before
+    return found.select(
+        "ts_ns", "dur_ns", "name", kept=stays, linked=pl.col("first_ns").is_not_null() & (pl.col("correlation") != -1)
+    )
 
 
-def _in_microseconds(rows: pl.DataFrame, zero: int, *, rounded: bool) -> pl.DataFrame:
-    """Return start_ns and end_ns, rounded inwards to whole microseconds where the timestamps have a fraction.
+def kept(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of `gpu_rows` that HTA keeps: with two steps or more, those launched before the last one."""
+    return rows.filter("kept")
+
+
+def in_microseconds(rows: pl.DataFrame, zero_ns: int, *, rounded: bool) -> pl.DataFrame:
+    """Return name, start_ns and end_ns, rounded inwards to whole microseconds where the timestamps have a fraction.
 
     HTA reads timestamps as float64 before it rounds, so this must too: epoch microseconds then have steps of 0.25.
+
+    Args:
+        rows: ts_ns, dur_ns, name.
+        zero_ns: what the timestamps of the file are relative to.
+        rounded: False leaves them as they are.
     """
-    start, end = pl.col("ts_ns") - zero, pl.col("ts_ns") - zero + pl.col("dur_ns")
+    start, end = pl.col("ts_ns") - zero_ns, pl.col("ts_ns") - zero_ns + pl.col("dur_ns")
     whole = rows.select((start % 1000 == 0).all()).item()
     if rounded and not whole:
         begin_us = start // 1000 + (start % 1000) / 1000
         end_us = begin_us + pl.col("dur_ns") / 1000
         start, end = (begin_us.ceil().cast(pl.Int64) * 1000, end_us.floor().cast(pl.Int64) * 1000)
     return rows.select("name", start_ns=start, end_ns=end)
+
+
+def figures(rows: pl.DataFrame) -> dict[str, float | None] | None:
+    """Return what HTA computes from GPU rows on one timeline; None without rows.
+
+    Args:
+        rows: start_ns, end_ns, name, and where HTA's rules by name shall not decide, the flags compute and comm.
+
+    Returns:
+        span_us, idle_us, compute_us, other_us (neither idle nor compute), kernel_sum_us, rows (a count) and overlap_pct, which is
+        None without communication.
+    """
+    if rows.is_empty():
+        return None
+    if "compute" not in rows.columns:
+        name = pl.col("name").fill_null("")
+        rows = rows.with_columns(compute=~name.str.contains(_NOT_COMPUTE), comm=name.str.contains(_COMM))
+    busy, compute, comm = (_merged(rows), _merged(rows.filter("compute")), _merged(rows.filter("comm")))
+    span = busy["end_ns"][-1] - busy["start_ns"][0]
+    idle, computing, communicating = span - _length(busy), _length(compute), _length(comm)
+    times = {"span": span, "idle": idle, "compute": computing, "other": span - idle - computing, "kernel_sum": _length(rows)}
+    overlap = 100 * _length(intervals.intersect(comm, compute)) / communicating if communicating else None
+    return {**{f"{name}_us": ns / 1000 for name, ns in times.items()}, "rows": rows.height, "overlap_pct": overlap}
 
 
 def _merged(rows: pl.DataFrame) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import warnings
@@ -94,6 +95,44 @@ def to_hta(trace: TraceSet, *, include_last_profiler_step: bool = False) -> Any:
     analysis = TraceAnalysis.__new__(TraceAnalysis)
     analysis.t = made
     return analysis
+
+
+_TIMES = {
+    "span_us": "kernel_time(us)",
+    "idle_us": "idle_time(us)",
+    "compute_us": "compute_time(us)",
+    "other_us": "non_compute_time(us)",
+}
+STOPS = (AssertionError, IndexError, KeyError, TypeError, ValueError)
+"""How HTA's analyses end on traces that they cannot take."""
+
+
+def figures(trace: TraceSet) -> tuple[dict[str, float | None], str]:
+    """Return what HTA says of the one trace of a set: its temporal breakdown, overlap, and sum and number of rows with a stream.
+
+    Args:
+        trace: a set of one trace.
+
+    Returns:
+        The figures by their names in `kinetop.analysis.hta.figures`, and how HTA stopped where it did ("" where it did not).
+
+    Raises:
+        HtaMissingError: HTA is not installed.
+    """
+    found: dict[str, float | None] = {}
+    with quiet():
+        try:
+            analysis = to_hta(trace)
+            rows = analysis.t.get_trace(trace.traces[0].rank)
+            rows = rows[rows["stream"] != -1]
+            found |= {"rows": len(rows), "kernel_sum_us": float(rows["dur"].sum())}
+            breakdown = analysis.get_temporal_breakdown(visualize=False)
+            found |= {name: float(breakdown[theirs].iloc[0]) for name, theirs in _TIMES.items()}
+        except STOPS as error:
+            return found, f"{type(error).__name__} {error}".strip()
+        overlap = analysis.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"].iloc[0]
+        found["overlap_pct"] = None if math.isnan(overlap) else float(overlap)
+    return found, ""
 
 
 @contextmanager

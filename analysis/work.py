@@ -147,12 +147,20 @@ def _chosen(trace: TraceSet, rank: int | None, device: int | None) -> pl.DataFra
 
 def _in_steps(activities: pl.DataFrame, trace: TraceSet, text: str) -> pl.DataFrame:
     """Keep the work of the steps that `text` names."""
-    chosen = _chosen_steps(trace, text)
+    chosen = chosen_steps(trace, text)
     return with_step(activities, trace).filter(pl.col("step").is_in(chosen)).drop("step")
 
 
-def _chosen_steps(trace: TraceSet, text: str) -> list[int]:
-    """Return the numbers of the steps that `text` names."""
+def chosen_steps(trace: TraceSet, text: str) -> list[int]:
+    """Return the numbers of the steps that `text` names.
+
+    Args:
+        trace: the opened set.
+        text: `13`, `12-14` or `last`.
+
+    Raises:
+        FilterError: it names none.
+    """
     known = sorted(steps(trace)["step"].unique())
     hit = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", text)
     if not known:
@@ -225,7 +233,7 @@ def host_windows(work: Work) -> pl.DataFrame | None:
         found = work.trace.extent.select("part", start_ns=zero + start, end_ns="end_ns" if end is None else zero + end)
     if step is None:
         return found
-    chosen = steps(work.trace).filter(pl.col("step").is_in(_chosen_steps(work.trace, step)))
+    chosen = steps(work.trace).filter(pl.col("step").is_in(chosen_steps(work.trace, step)))
     spans = chosen.group_by("part").agg(pl.col("start_ns").min(), pl.col("end_ns").max()).sort("part")
     return spans if found is None else intervals.intersect(spans, found, ["part"])
 

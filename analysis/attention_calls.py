@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 EAGER = "eager"
 MATERIALIZING = (EAGER, "math")
 """Implementations that write the scores to memory."""
-CALL_COLUMNS: dict[str, pl.DataType] = {
-    "call": pl.UInt32(),
-    "part": pl.Int32(),
-    "host_ns": pl.Int64(),
-    "implementation": pl.String(),
-    "backward": pl.Boolean(),
-    "batch": pl.Int64(),
-    "q_heads": pl.Int64(),
-    "kv_heads": pl.Int64(),
-    "q_len": pl.Int64(),
-    "kv_len": pl.Int64(),
-    "qk_dim": pl.Int64(),
-    "v_dim": pl.Int64(),
-    "dtype": pl.String(),
-    "causal": pl.Boolean(),
-    "window": pl.Int64(),
-    "tokens": pl.Int64(),
-    "useful_flops": pl.Int64(),
-    "executed_flops": pl.Int64(),
-    "bytes": pl.Int64(),
-    "shape": pl.String(),
+CALL_COLUMNS: dict[str, str] = {
+    "call": "UInt32",
+    "part": "Int32",
+    "host_ns": "Int64",
+    "implementation": "String",
+    "backward": "Boolean",
+    "batch": "Int64",
+    "q_heads": "Int64",
+    "kv_heads": "Int64",
+    "q_len": "Int64",
+    "kv_len": "Int64",
+    "qk_dim": "Int64",
+    "v_dim": "Int64",
+    "dtype": "String",
+    "causal": "Boolean",
+    "window": "Int64",
+    "tokens": "Int64",
+    "useful_flops": "Int64",
+    "executed_flops": "Int64",
+    "bytes": "Int64",
+    "shape": "String",
 }
-"""Columns of `Found.calls`; null where the trace does not say."""
+"""Columns of `Found.calls`; with their Polars types; null where the trace does not say."""
 PROBLEM = tuple(name for name in CALL_COLUMNS if name not in {"call", "part", "host_ns"})
 """The columns that tell one problem from another."""
 _SPAN = (*THREAD, "start_ns", "end_ns")
@@ -99,7 +99,7 @@ def _found(trace: TraceSet) -> Found:
     eager = _eager(_named(ops, roles if _may_be_eager(roles.values()) else {}), outer)
     if outer.is_empty() and eager.is_empty():
         nothing = pl.DataFrame(schema={"part": pl.Int32, "event_id": pl.UInt64, "call": pl.UInt32})
-        return Found(pl.DataFrame(schema=CALL_COLUMNS), nothing)
+        return Found(pl.DataFrame(schema=_kinds(CALL_COLUMNS)), nothing)
     ids = [fused.select("part", "event_id"), *(eager.select("part", event_id=name) for name in _EAGER_IDS)]
     texts = _texts(trace, pl.concat(ids), [*fused["name"].unique(), *roles])
     spans = pl.concat([outer.select(*_SPAN), eager.select(*_SPAN)]).with_row_index("call")
@@ -245,7 +245,7 @@ def _calls(spans: pl.DataFrame, keys: pl.DataFrame, read: Callable[[tuple[Any, .
     distinct = numbered.unique("key").sort("key")
     about = pl.DataFrame(
         [read(row) for row in distinct.drop("key").iter_rows()],
-        schema={name: CALL_COLUMNS[name] for name in PROBLEM},
+        schema=_kinds(PROBLEM),
         orient="row",
     )
     told = about[numbered["key"].cast(pl.Int64) - 1]
@@ -299,3 +299,8 @@ def _covered(moments: pl.Series, spans: pl.DataFrame) -> pl.Series:
     before = ordered["start_ns"].search_sorted(moments.fill_null(ordered["start_ns"][0] - 1), side="right").cast(pl.Int64) - 1
     reach = ordered["end_ns"].cum_max().gather(before.clip(lower_bound=0))
     return ((before >= 0) & (reach > moments)).fill_null(value=False)
+
+
+def _kinds(names: Iterable[str]) -> dict[str, pl.DataType]:
+    """Polars' types of columns; made when asked for, since `--help` loads no Polars."""
+    return {name: getattr(pl, CALL_COLUMNS[name])() for name in names}

@@ -19,6 +19,7 @@ from __future__ import annotations
 import pkgutil
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.resources import files
 from inspect import Parameter as Argument
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Literal
@@ -190,5 +191,12 @@ def all_questions() -> dict[str, Question]:
     """Return every declared question by name, in order; a new file in this folder is found by itself."""
     package = import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__):
-        import_module(f"{__package__}.{module.name}")
+        if _declares(module.name, package=module.ispkg):
+            import_module(f"{__package__}.{module.name}")
     return dict(sorted(_registry.items(), key=lambda item: (item[1].order, item[0])))
+
+
+def _declares(name: str, *, package: bool) -> bool:
+    """Whether a module declares a question: most do not, and `--help` need not wait for them."""
+    file = files(__package__) / name / "__init__.py" if package else files(__package__) / f"{name}.py"
+    return "\n@question(" in file.read_text("utf-8")

@@ -79,7 +79,7 @@ def roofline(work: Work, *, group_by: str) -> dict[str, pl.DataFrame]:
         >>> import kinetop
         >>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
         >>> kinetop.roofline(trace).select("op", "calls", "device_us", "bound").rows()[0]
-        ('aten::linear', 2, 65.0, 'unknown')
+        ('aten::linear', 1, 85.0, 'unknown')
     """
     rows = _limited(_by_shape(work), work)
     merged = rows if group_by == "shape" else _merged(rows, group_by)
@@ -131,7 +131,7 @@ def _costed(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
 def _unlinked(rows: pl.DataFrame) -> pl.DataFrame:
     """Give kernels without operator the columns of the others."""
     text, number = pl.lit(None, pl.String), pl.lit(None, pl.Int64)
-    return rows.with_columns(shape=text, dtype=text, flops=number, bytes=number, kind=text)
+    return rows.with_columns(shape=text, dtype=text, flops=number, bytes=number, kind="family")
 
 
 def _summed(rows: pl.DataFrame, call: str) -> pl.DataFrame:
@@ -140,13 +140,18 @@ def _summed(rows: pl.DataFrame, call: str) -> pl.DataFrame:
     rows = rows.with_columns(
         first=first,
         op=pl.col("op").fill_null(NO_OPERATOR),
-        kind=pl.coalesce("kind", "family"),
         half=pl.col("tf32") & (pl.col("dtype") == "fp32"),
     )
-    return rows.group_by("op", "shape", "kind", "dtype", "model", "flops", "bytes").agg(
-        calls=pl.col("first").sum().cast(pl.Int64),
-        device_ns=pl.col("dur_ns").sum(),
-        tf32_ns=pl.col("dur_ns").filter(pl.col("half").fill_null(value=False)).sum(),
+    return (
+        rows.group_by("op", "shape", "kind", "dtype", "model", "flops", "bytes")
+        .agg(
+            calls=pl.col("first").sum().cast(pl.Int64),
+            device_ns=pl.col("dur_ns").sum(),
+            tf32_ns=pl.col("dur_ns").filter(pl.col("half").fill_null(value=False)).sum(),
+            family=pl.col("family").sort_by("dur_ns").last(),
+        )
+        .with_columns(kind=pl.coalesce("kind", "family"))
+        .drop("family")
     )
 
 

@@ -14,6 +14,7 @@ from kinetop.analysis.work import scoped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 NAMES = ["h100_qwen.json.gz", "mi300_resnet.json.gz", "a100_particle_transformer.json.gz", "diff_test.json.gz", "tp_2rank"]
 
@@ -25,6 +26,7 @@ def test_times_sum_to_the_kernels(real: Callable[[str], kinetop.TraceSet], name:
     whole = kinetop.roofline(trace)
     assert whole["device_us"].sum() == pytest.approx(kernels["dur_ns"].sum() / 1000, abs=0.01 * whole.height)
     assert whole["share_pct"].sum() == pytest.approx(100, abs=0.1)
+    assert (whole["calls"] > 0).all()
     for group_by in ("name", "family"):
         wide = kinetop.roofline(trace, group_by=group_by)
         assert wide.height <= whole.height
@@ -73,6 +75,11 @@ def launched(op: str, dims: list[Any], kernel: str) -> list[dict[str, Any]]:
 
 def device(name: str, sms: int | None = None) -> dict[str, Any]:
     return {"deviceProperties": [{"id": 0, "name": name, "numSms": sms}]}
+
+
+def test_an_operator_without_sizes_is_one_row(hazards: Path) -> None:
+    found = kinetop.roofline(kinetop.open(hazards / "01_baseline_clean.json", cache=False))
+    assert found.select("op", "calls", "device_us", "gflop", "bound").rows() == [("aten::linear", 1, 85.0, None, "unknown")]
 
 
 def test_tf32_is_told_from_the_kernel(made: Callable[..., kinetop.TraceSet]) -> None:

@@ -21,9 +21,9 @@ EVENT_COLUMNS: dict[str, str] = {
     "part": "i32",
     "event_id": "u64",
     "rank": "i32, of the trace; in a file that merges several processes, of the process",
-    "process": "text",
-    "thread": "text",
-    "place": "text, where the memory is: cuda:0, hip:1, cpu, ...",
+    "process": "text (categorical)",
+    "thread": "text (categorical)",
+    "place": "text (categorical), where the memory is: cuda:0, hip:1, cpu, ...",
     "device": "i32?, index of the GPU; null for the CPU",
     "at_ns": "i64",
     "bytes": "i64, negative where memory was freed",
@@ -65,7 +65,8 @@ def events(trace: TraceSet) -> pl.DataFrame:
         ('cuda:0', 1048576, 1048576)
     """
     rows = recorded(trace, "[memory]")
-    counts = ((pl.col("total_allocated_bytes") != 0).any() | (pl.col("bytes") == 0).all()).over(LANE)
+    # A total of 0 right after an allocation is no total.
+    counts = ((pl.col("total_allocated_bytes") != 0).any() | (pl.col("bytes") <= 0).all()).over(LANE)
     made = rows.with_columns(
         allocated_bytes=pl.when(counts).then("total_allocated_bytes"),
         reserved_bytes=pl.when(pl.col("place") != "cpu").then("total_reserved_bytes"),
@@ -80,24 +81,32 @@ def recorded(trace: TraceSet, name: str) -> pl.DataFrame:
         trace: the opened set.
         name: `[memory]`, `[OutOfMemory]`; of snapshots `[live]` and `[block]`.
     """
-    kind = pl.col("memory_device_type").replace_strict(_DEVICE_TYPES, default=None, return_dtype=pl.String)
-    named = pl.coalesce(kind, pl.format("type{}", "memory_device_type"))
-    index = pl.when(pl.col("memory_device") >= 0).then("memory_device")
-    frame = pl.col("call_stack").str.split(";").list.first().str.strip_chars()
-    return (
+    rows = (
         trace.events.filter(
             pl.col("name") == name, pl.col("ph").is_in(["i", "I"]), pl.col("memory_bytes").is_not_null(),
             pl.col("ts_ns").is_not_null(),
         )
         .select(
-            "part", "event_id", "rank", pl.col("process", "thread").cast(pl.String), "addr", "args", "total_allocated_bytes",
-            "total_reserved_bytes", at_ns="ts_ns", bytes="memory_bytes", frame=frame,
-            device=pl.when(named != "cpu").then(index).cast(pl.Int32, strict=False),
-            place=pl.when((named == "cpu") | index.is_null()).then(named).otherwise(pl.format("{}:{}", named, index)),
+            "part", "event_id", "rank", "process", "thread", "addr", "args", "total_allocated_bytes", "total_reserved_bytes",
+            "memory_device", "memory_device_type", "call_stack", at_ns="ts_ns", bytes="memory_bytes",
         )
-        .with_columns(pl.col("place").fill_null("unknown"))
         .collect()
     )  # fmt: skip
+    where = ["memory_device_type", "memory_device"]
+    rows = rows.join(_places(rows.select(where).unique()), on=where, how="left", nulls_equal=True, maintain_order="left")
+    frame = pl.col("call_stack").str.split(";").list.first().str.strip_chars()
+    known = rows["call_stack"].null_count() < rows.height
+    return rows.with_columns((frame if known else pl.col("call_stack")).alias("frame")).drop(*where, "call_stack")
+
+
+def _places(found: pl.DataFrame) -> pl.DataFrame:
+    """Add place and device to the kinds and numbers of devices."""
+    kind = pl.col("memory_device_type").replace_strict(_DEVICE_TYPES, default=None, return_dtype=pl.String)
+    named = pl.coalesce(kind, pl.format("type{}", "memory_device_type"), pl.lit("unknown"))
+    index = pl.when(named != "cpu", pl.col("memory_device") >= 0).then("memory_device")
+    return found.with_columns(
+        place=pl.coalesce(pl.format("{}:{}", named, index), named).cast(pl.Categorical), device=index.cast(pl.Int32, strict=False)
+    )
 
 
 def _with_ranks(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
@@ -106,7 +115,9 @@ def _with_ranks(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
     merged = gpu.group_by("part").agg(pl.col("gpu_rank").n_unique()).filter(pl.col("gpu_rank") > 1)["part"]
     if rows.is_empty() or merged.is_empty():
         return rows
-    launched = trace.launches.select("part", "event_id", "process").join(gpu, on=["part", "event_id"])
+    launched = trace.launches.select("part", "event_id", pl.col("process").cast(pl.Categorical)).join(
+        gpu, on=["part", "event_id"]
+    )
     ranks = launched.filter(pl.col("part").is_in(merged.implode())).group_by("part", "process").agg(pl.col("gpu_rank").min())
     found = rows.join(ranks, on=["part", "process"], how="left", maintain_order="left")
     return found.with_columns(rank=pl.coalesce("gpu_rank", "rank")).drop("gpu_rank")
@@ -133,7 +144,8 @@ def allocations(trace: TraceSet, found: pl.DataFrame) -> pl.DataFrame:
         [(1048576, 3, 'aten::linear'), (2097152, None, 'aten::linear'), (4096, None, 'aten::linear')]
     """
     key = [*LANE, "addr", "size"]
-    rows = found.filter(pl.col("bytes") != 0).with_columns(size=pl.col("bytes").abs()).sort(*key, "n")
+    rows = found.filter(pl.col("bytes") != 0).with_columns(size=pl.col("bytes").abs()).sort("addr", "n")
+    rows = rows.sort("size", *LANE, "addr", maintain_order=True)
     same = pl.all_horizontal(pl.col(name) == pl.col(name).shift(-1) for name in key).fill_null(value=False)
     freed = same & (pl.col("bytes").shift(-1) < 0)
     rows = rows.with_columns(
@@ -145,7 +157,7 @@ def allocations(trace: TraceSet, found: pl.DataFrame) -> pl.DataFrame:
 def _with_owner(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
     if rows.is_empty():
         return rows.with_columns(op=pl.lit(None, pl.String), module=pl.lit(None, pl.String))
-    moments = rows.select("part", pl.col("process", "thread").cast(pl.Categorical), "at_ns")
+    moments = rows.select("part", "process", "thread", "at_ns")
     ops = ranges(trace, schema.OP_CATS, "process", "thread", "name")
     working = ops.filter(~pl.col("name").is_in(_ALLOCATING))
     inner = innermost(moments, working)

@@ -323,6 +323,8 @@ def _shown(rows: pl.DataFrame, columns: tuple[Column, ...], zero: int) -> pl.Dat
             made.append(((pl.col(moments[column.name]) - zero) / 1000).round(3).alias(column.name))
         elif column.name == "lifetime_us":
             made.append((pl.col("lifetime_ns") / 1000).round(3).alias("lifetime_us"))
+        elif column.unit == "text":
+            made.append(pl.col(column.name).cast(pl.String))
         else:
             made.append(pl.col(column.name).round(6) if column.unit == "GB/s" else pl.col(column.name))
     return rows.select(made)

@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 import kinetop
-from kinetop.analysis.collectives import ELEMENT_BYTES
-from kinetop.analysis.question import all_questions
+from kinetop.analysis.collectives import ELEMENT_BYTES, collectives
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +23,7 @@ ORACLES = [
 
 
 def tables(trace: kinetop.TraceSet, **options: Any) -> dict[str, pl.DataFrame]:
-    return all_questions()["collectives"].ask(trace, **options).tables
+    return collectives.ask(trace, **options).tables
 
 
 def call(name: str, elements: tuple[int | None, int | None], dtype: str, ranks: int | None, **more: Any) -> dict[str, Any]:

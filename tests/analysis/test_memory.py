@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kinetop.analysis.question import all_questions
+from kinetop.analysis.memory import memory
 from kinetop.traces.errors import FilterError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ THREAD = {"process": "9", "thread": "1"}
 
 
 def tables(trace: kinetop.TraceSet, **options: Any) -> dict[str, pl.DataFrame]:
-    return all_questions()["memory"].ask(trace, **options).tables
+    return memory.ask(trace, **options).tables
 
 
 def instant(at: int, size: int, addr: int | None, total: int | None, reserved: int = 4096, **more: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import polars.selectors as cs
 
 from kinetop.traces.reading.header import base_ns
 
@@ -169,4 +168,4 @@ def _told(rows: list[dict[str, Any]], unit: str, columns: tuple[Column, ...]) ->
     ]
     return pl.DataFrame(
         made, schema={column.name: kinds.get(column.name, value) for column in columns}, orient="row"
-    ).with_columns(cs.float().round(3))
+    ).with_columns(pl.selectors.float().round(3))

@@ -1,4 +1,4 @@
-"""Write the pages of docs/ that come from the code: questions.md, keys.md, events.md, figures.md. usage: build.py."""
+"""Write the pages of docs/ that come from the code: questions, findings, keys, events, figures. usage: build.py."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from inspect import getmembers, isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kinetop.analysis.findings import WEIGHTS
+from kinetop.analysis.findings.rule import rules
 from kinetop.analysis.question import all_questions
 from kinetop.traces import schema
 
@@ -26,6 +28,8 @@ GROUPS = {
     "scope": "Steps and window",
     "table": "In a table",
     "filter": "In the filter line",
+    "question": "In the view of a question without a screen of its own",
+    "entry": "Where a value is typed",
     "home": "At the list of traces",
     "path": "In the path line",
     "importing": "While a trace is imported",
@@ -35,13 +39,20 @@ GROUPS = {
     "case": "In the form of a case",
     "choose": "In the list of variants",
     "choice": "On a line of choices",
+    "links": "On lines that lead somewhere",
 }
 """Heading of each group of keys, by the first part of a binding's id; a view's own keys follow under its name."""
 
 
 def pages() -> dict[str, str]:
     """Return the text of every page that comes from the code, by file name."""
-    return {"questions.md": questions_page(), "keys.md": keys_page(), "events.md": events_page(), "figures.md": figures_page()}
+    return {
+        "questions.md": questions_page(),
+        "findings.md": findings_page(),
+        "keys.md": keys_page(),
+        "events.md": events_page(),
+        "figures.md": figures_page(),
+    }
 
 
 def questions_page() -> str:
@@ -88,6 +99,27 @@ def _table(table: Table) -> Iterator[str]:
     yield from _rows(
         ("column", "unit", "definition"), [(f"`{column.name}`", column.unit, column.about) for column in table.columns]
     )
+
+
+def findings_page() -> str:
+    """Return the page of the rules behind `kinetop findings`."""
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in WEIGHTS.items())
+    lines = [
+        "# Findings",
+        "",
+        MADE,
+        "",
+        "`kinetop findings` looks for what costs time that could be saved. A rule says nothing below its share of the window;",
+        "where no rule speaks, the answer is that nothing stands out. Savings are upper bounds: two rules may count the same",
+        f"time, so they do not add up. Rows are ranked by share of the window, weighted by confidence ({weights}).",
+        "Of several devices on which a rule finds the same, the one it costs most stands for all.",
+        "",
+        "The rules are `analysis/rules/findings.toml` (these texts) and one function each under `analysis/findings/`.",
+    ]
+    for rule in rules().values():
+        least = f"From {rule.at_least_pct:g} % of the window on. " if rule.at_least_pct else ""
+        lines += ["", f"## {rule.code}", "", f"{rule.about} {least}".rstrip(), "", f"What to do: {rule.fix}"]
+    return "\n".join(lines) + "\n"
 
 
 def keys_page() -> str:

@@ -24,7 +24,7 @@ KINDS = {
 """Families of collectives by the rule that looks at them."""
 FEW = 4
 """Kernels from which on one that makes up most of the time is an exception."""
-_KINDS = {"other-comm": "Other communication", "send-recv": "Send and receive"}
+_KINDS = {"other-comm": "Other communication"}
 PERSISTENT = 0.6
 """Share of the waiting that one rank must cause to be named."""
 EXPLAINED = 0.3

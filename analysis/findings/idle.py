@@ -162,6 +162,8 @@ def _parts(facts: Facts, *parts: str, gaps: pl.DataFrame | None = None) -> Itera
 
 
 def _counted(rows: pl.DataFrame) -> str:
+    if rows.height == 1:
+        return "in one gap"
     longest = whole(rows["ns"].max())
     return f"in {times_text(rows.height, 'gap')}, {time_text(longest)} the longest"
 

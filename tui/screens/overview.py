@@ -1,4 +1,4 @@
-"""The overview: each device, where its time went, what the import had to say, and the kernels that took most."""
+"""The overview: each device, where its time went, what to look at, what the import had to say, and the kernels that took most."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from textual.widgets import Static
 from ..format import clean, plural
 from ..render.devices import Device, cards, rows
 from ..widgets.frame_table import FrameTable
+from ..widgets.links import Links
 from ..widgets.picture import Picture
 from .base import ViewScreen, where_name
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from kinetop.traces.report import Notice
 
 BUCKETS = 256
+FINDINGS = 3
+"""How many of the findings are shown; their view has them all."""
 CARDS = 2
 """With more devices than this, each gets a line instead of a card."""
 SHARES = (("compute", "compute_pct"), ("comm", "exposed_comm_pct"), ("memory", "exposed_memory_pct"), ("idle", "idle_pct"))
@@ -47,11 +50,17 @@ class OverviewScreen(ViewScreen):
         "Where the time of each GPU went. The bar counts every moment of the window once: compute, then communication with no "
         "compute beside it, then copies with neither, then idle; the four shares sum to 100 %. Below it, how busy the device and "
         "its busiest streams were over the window. The verdict says whether the figures can be trusted. `enter` on a kernel "
-        "opens it among the kernels; `w` reads the notes on the trace."
+        "opens it among the kernels; `f` goes to what to look at (the findings with the largest share), where `enter` opens the "
+        "evidence; `w` reads the notes on the trace."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("w", "notes", "notes", id="overview.notes", tooltip="All notes on this trace")
+        Binding(
+            "f", "look", "what to look at", id="overview.look", show=False, tooltip="Go to the findings, or back to the kernels"
+        ),
+        Binding("w", "notes", "notes", id="overview.notes", tooltip="All notes on this trace"),
     ]
+
+    AUTO_FOCUS = "#kernels"
 
     def __init__(self, *, where: str | None = None) -> None:
         super().__init__(where=where)
@@ -61,6 +70,8 @@ class OverviewScreen(ViewScreen):
         """Lay out cards, notes and table."""
         with VerticalScroll(id="devices", can_focus=False):
             yield Picture(id="cards")
+        yield Static(" What to look at", id="look-caption", markup=False)
+        yield Links(id="look")
         yield Static(id="notes", markup=False)
         yield Static(" Top kernels", id="caption", markup=False)
         yield FrameTable(id="kernels", empty="no kernel in this scope")
@@ -80,17 +91,41 @@ class OverviewScreen(ViewScreen):
         self.query_one(FrameTable).show(answer.kernels.main, table.columns, sort=table.sort)
         self._say_notes(answer.devices)
         self.say_rows(answer.kernels)
+        self.run("look", partial(self.question, "findings", work=answer.kernels.work), self._show_findings)
 
     def drill(self, row: dict[str, Any]) -> None:
         """Open the kernel under the cursor among the kernels."""
         if row.get("name"):
             self.kinetop.open_view("kernels", where=where_name(row["name"]))
 
+    def on_links_opened(self, message: Links.Opened) -> None:
+        """Open the evidence of a finding."""
+        view, where = message.target
+        self.kinetop.open_view(view if view in self.kinetop.views else "overview", where=where or None)
+
+    def action_look(self) -> None:
+        """Go to the findings, or back."""
+        look = self.query_one(Links)
+        if look.display:
+            self.set_focus(self.query_one(FrameTable) if look.has_focus else look)
+
     def action_notes(self) -> None:
         """Read all notes."""
         from .help import NoticesScreen
 
         self.app.push_screen(NoticesScreen(self._notices))
+
+    def _show_findings(self, answer: Result) -> None:
+        """Show the first findings; without any, say so."""
+        top = answer.main.head(FINDINGS)
+        self.query_one(Links).show(
+            [
+                (Content.assemble((f" {number}  ", "$muted"), clean(row["what"], 400)), (row["view"], row["where"]))
+                for number, row in enumerate(top.iter_rows(named=True), 1)
+            ]
+        )
+        said = "" if top.height else "   nothing stands out"
+        self.query_one("#look-caption", Static).update(Content.assemble(" What to look at", (said, "not bold $muted")))
 
     def _say_notes(self, shown: tuple[Device, ...]) -> None:
         """Put the first note on a line: what stands against the figures first, then what the import repaired."""

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetop.analysis.attention_shapes import Shape, cost_of, flops, least_bytes, shape_of, visible_pairs
@@ -28,6 +28,7 @@ def call(
     return read_call(name, *texts)
 
 
+@settings(deadline=None)
 @given(sizes, sizes, sizes, sizes, types)
 def test_products(batch: int, m: int, k: int, n: int, kind: tuple[str, int]) -> None:
     counted = sum(2 for _ in product(range(batch), range(m), range(n), range(k)))
@@ -57,6 +58,7 @@ def test_products_that_say_more() -> None:
     assert cost(read_call("aten::mm")) is None
 
 
+@settings(deadline=None)
 @given(sizes, sizes, sizes, st.integers(3, 7), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2), st.integers(1, 2))
 def test_convolutions(batch: int, inner: int, outer: int, width: int, taps: int, step: int, pad: int, gap: int) -> None:
     places = [at for at in range(-pad, width + pad - gap * (taps - 1)) if (at + pad) % step == 0]
@@ -72,6 +74,7 @@ def test_convolutions(batch: int, inner: int, outer: int, width: int, taps: int,
         assert cost(call("aten::convolution_backward", grads, values=mask)).flops == 2 * counted
 
 
+@settings(deadline=None)
 @given(sizes, sizes, sizes, st.integers(1, 6), st.integers(1, 3), st.integers(1, 3))
 def test_transposed_convolutions(batch: int, inner: int, outer: int, width: int, taps: int, step: int) -> None:
     reached = {at * step + tap for at in range(width) for tap in range(taps)}
@@ -87,6 +90,7 @@ def test_groups_count_their_own_channels() -> None:
     assert found.flops == 2 * (2 * 12 * 8 * 8) * 2 * 9
 
 
+@settings(deadline=None)
 @given(st.lists(sizes, min_size=1, max_size=3), types, st.data())
 def test_elements_and_reductions(dims: list[int], kind: tuple[str, int], data: st.DataObject) -> None:
     count = len(list(product(*map(range, dims))))
@@ -118,6 +122,7 @@ def test_what_is_not_said_stays_unknown() -> None:
     assert cost(lists) is None
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(FORMULAS)), st.recursive(st.none() | st.integers() | st.text(max_size=3), st.lists), st.data())
 def test_nothing_in_a_trace_breaks_a_formula(name: str, value: Any, data: st.DataObject) -> None:
     dims = data.draw(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=12))
@@ -132,6 +137,7 @@ def test_nothing_in_a_trace_breaks_a_formula(name: str, value: Any, data: st.Dat
 # ---- attention ---------------------------------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(sizes, sizes, st.integers(1, 9), st.integers(1, 9), st.booleans(), st.booleans(), st.none() | st.integers(1, 9))
 def test_visible_pairs(batch: int, heads: int, q_len: int, kv_len: int, causal: bool, bottom: bool, window: int | None) -> None:
     shape = Shape(batch, heads, heads, q_len, kv_len, 3, 2, "bf16", causal, window if causal else None, bottom)
@@ -150,6 +156,7 @@ def test_visible_pairs(batch: int, heads: int, q_len: int, kv_len: int, causal: 
         assert flops(shape, found) == sum(2 * (3 + 2) for _ in range(batch * heads * seen))
 
 
+@settings(deadline=None)
 @given(sizes, st.sampled_from([1, 2, 4]), sizes, st.integers(0, 4), st.booleans(), st.none() | st.integers(1, 9))
 def test_the_live_benchmark_counts_alike(batch: int, group: int, q_len: int, more: int, causal: bool, window: int | None) -> None:
     case = Case(batch, 2 * group, 2, q_len, q_len + more, 4, 6, causal=causal, window=window if causal else None)

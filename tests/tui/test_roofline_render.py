@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -51,6 +51,7 @@ def test_without_limits_there_is_no_roof() -> None:
     assert "limits are not known" in lines[-1].plain
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1e-9, 1e9), st.floats(1e-9, 1e6)), min_size=1, max_size=80),
     st.integers(20, 200),

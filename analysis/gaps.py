@@ -40,9 +40,13 @@ def gaps(work: Work) -> pl.DataFrame:
         work: what the question was asked about.
 
     Returns:
-        What `cut_gaps` gives, longest first, and op, frame and annotation: what the launching thread was in.
+        What `cut_gaps` gives, longest first, with cause (the largest part) and op, frame and annotation: what the launching
+        thread was in.
     """
-    rows = cut_gaps(work).sort("dur_ns", *DEVICE, "start_ns", descending=[True, *[False] * 4])
+    largest = pl.max_horizontal(f"{name}_ns" for name in CAUSES)
+    cause = pl.coalesce(pl.when(pl.col(f"{name}_ns") == largest).then(pl.lit(name.replace("_", " "))) for name in CAUSES)
+    rows = cut_gaps(work).with_columns(cause=cause)
+    rows = rows.sort("dur_ns", *DEVICE, "start_ns", descending=[True, *[False] * 4])
     return _with_doings(rows, work.trace)
 
 
@@ -53,16 +57,12 @@ def cut_gaps(work: Work) -> pl.DataFrame:
         work: what the question was asked about.
 
     Returns:
-        part, rank, device, start_ns, end_ns, dur_ns, one `<cause>_ns` for each of `CAUSES` (they sum to dur_ns), cause, late_ns
+        part, rank, device, start_ns, end_ns, dur_ns, one `<cause>_ns` for each of `CAUSES` (they sum to dur_ns), late_ns
         (where the time that the host was late ends), next, previous and their streams, next_id, api, launch_start_ns,
         launch_end_ns, process, thread, and for each kind of wait the name of the longest one: sync_name, ...
     """
     rows = _with_parts(_with_neighbours(_device_gaps(work), work))
     rows = _with_waits(rows, waits(work.trace))
-    largest = pl.max_horizontal(f"{name}_ns" for name in CAUSES)
-    rows = rows.with_columns(
-        cause=pl.coalesce(pl.when(pl.col(f"{name}_ns") == largest).then(pl.lit(name.replace("_", " "))) for name in CAUSES)
-    )
     if work.scope.where is not None:
         rows = rows.join(work.gpu.select("part", next_id="event_id"), on=["part", "next_id"], how="semi", maintain_order="left")
     return rows

@@ -12,7 +12,12 @@ import polars as pl
 import pytest
 
 import kinetop
+from kinetop.analysis.graphs import graphs
+from kinetop.analysis.idle import MOST, idle
+from kinetop.analysis.launches import launches
 from kinetop.analysis.queues import FULL, STREAM, depths
+from kinetop.analysis.series import series
+from kinetop.analysis.series_tracks import counter_tracks
 from kinetop.analysis.steps import with_step
 from kinetop.analysis.work import scoped
 from kinetop.traces.trace import TraceSet
@@ -50,16 +55,16 @@ def random_rows(seed: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("seed", range(20))
 def test_depths_against_counting_each_moment(made: Made, seed: int) -> None:
     rows = random_rows(seed)
-    launches = {row["correlation"]: row["ts_ns"] // US for row in rows if row["cat"] == "cuda_runtime"}
+    called = {row["correlation"]: row["ts_ns"] // US for row in rows if row["cat"] == "cuda_runtime"}
     pending: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for row in rows:
-        if row["cat"] == "kernel" and row["correlation"] in launches:
+        if row["cat"] == "kernel" and row["correlation"] in called:
             begun = row["ts_ns"] // US
             pending.setdefault((row["stream"], row["correlation"]), []).append((begun, begun + row["dur_ns"] // US))
-    result = kinetop.launches.ask(made(rows))
+    result = launches.ask(made(rows))
     for row in result.tables["streams"].iter_rows(named=True):
         own = [
-            (launches[number], min(b for b, _ in work), max(e for _, e in work))
+            (called[number], min(b for b, _ in work), max(e for _, e in work))
             for (stream, number), work in pending.items()
             if stream == row["stream"]
         ]
@@ -72,9 +77,7 @@ def test_depths_against_counting_each_moment(made: Made, seed: int) -> None:
         assert (row["queue_max"], row["unfinished_max"]) == (max(waiting), max(unfinished))
         assert row["empty_pct"] == pytest.approx(100 * waiting.count(0) / 200, abs=1e-3)
     delays = sorted(
-        row["ts_ns"] / US - launches[row["correlation"]]
-        for row in rows
-        if row["correlation"] in launches and row["cat"] == "kernel"
+        row["ts_ns"] / US - called[row["correlation"]] for row in rows if row["correlation"] in called and row["cat"] == "kernel"
     )
     (device,) = result.main.iter_rows(named=True)
     assert device["delay_median_us"] == statistics.median(delays)
@@ -94,7 +97,7 @@ def test_stretches_fill_the_window(made: Made, seed: int) -> None:
 def test_a_full_queue_is_counted_however_many_streams(made: Made) -> None:
     rows = [kernel(0, 5000, 1), *(kernel(5000 + n, 1, 10 + n) for n in range(FULL + 5))]
     rows += [call(0, 1, 1), *(call(1 + n, 1, 10 + n) for n in range(FULL + 5))]
-    (stream,) = kinetop.launches.ask(made(rows)).tables["streams"].iter_rows(named=True)
+    (stream,) = launches.ask(made(rows)).tables["streams"].iter_rows(named=True)
     assert stream["queue_max"] == FULL + 5
     # From the launch that fills it until the sixth start behind the long kernel.
     assert stream["full_us"] == 5000 + 5 - FULL
@@ -103,7 +106,7 @@ def test_a_full_queue_is_counted_however_many_streams(made: Made) -> None:
 def test_short_kernels_are_shorter_than_their_own_call_and_not_of_a_graph(made: Made) -> None:
     rows = [kernel(10, 2, 1), kernel(20, 9, 2), kernel(30, 2, 3), kernel(33, 2, 3)]
     rows += [call(0, 5, 1), call(6, 5, 2), call(12, 5, 3, "cudaGraphLaunch")]
-    result = kinetop.launches.ask(made(rows))
+    result = launches.ask(made(rows))
     (device,) = result.main.iter_rows(named=True)
     assert (device["short"], device["short_pct"], device["launch_us"]) == (1, 50.0, 15.0)
     assert result.tables["apis"].select("api", "calls", "total_us", "activities").rows() == [
@@ -114,12 +117,12 @@ def test_short_kernels_are_shorter_than_their_own_call_and_not_of_a_graph(made: 
 
 def test_launch_bound_when_launches_find_the_device_idle(made: Made) -> None:
     slow = [row for n in range(50) for row in (call(20 * n, 8, n), kernel(20 * n + 10, 3, n))]
-    (device,) = kinetop.launches(made(slow)).iter_rows(named=True)
+    (device,) = launches(made(slow)).iter_rows(named=True)
     assert (device["verdict"], device["short"], device["queue_max"]) == ("launch-bound", 50, 1)
     # Of every 20 us the kernel runs 3; the launch returns 5 us after the one before ended, and takes 2 us to start.
     assert device["waited_pct"] == pytest.approx(100 * 49 * 17 / (49 * 20 + 3), abs=1e-3)
     ahead = [row for n in range(50) for row in (call(4 * n, 3, n), kernel(10 + 20 * n, 20, n))]
-    (device,) = kinetop.launches(made(ahead)).iter_rows(named=True)
+    (device,) = launches(made(ahead)).iter_rows(named=True)
     assert (device["verdict"], device["waited_us"], device["found_idle_pct"]) == ("not launch-bound", 0.0, 0.0)
 
 
@@ -127,19 +130,17 @@ def test_waiting_for_batches_is_not_being_launch_bound(made: Made) -> None:
     name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     rows = [row for n in range(20) for row in (call(100 * n + 90, 5, n), kernel(100 * n + 96, 8, n))]
     loads = [call(100 * n + 5, 84, None, name, cat="user_annotation") for n in range(20)]
-    (device,) = kinetop.launches(made([*rows, *loads])).iter_rows(named=True)
+    (device,) = launches(made([*rows, *loads])).iter_rows(named=True)
     assert device["verdict"] == "not launch-bound"
-    (device,) = kinetop.launches(made(rows)).iter_rows(named=True)
+    (device,) = launches(made(rows)).iter_rows(named=True)
     assert device["verdict"] == "launch-bound"
 
 
 def test_unknown_where_launches_are_not_recorded(made: Made) -> None:
-    (device,) = kinetop.launches(made([kernel(0, 5, 1), kernel(50, 5, 2), kernel(90, 5, 3), call(40, 5, 2)])).iter_rows(
-        named=True
-    )
+    (device,) = launches(made([kernel(0, 5, 1), kernel(50, 5, 2), kernel(90, 5, 3), call(40, 5, 2)])).iter_rows(named=True)
     assert device["verdict"] == "unknown"
     assert device["linked_pct"] == pytest.approx(33.333)
-    (device,) = kinetop.launches(made([kernel(0, 5, 1), kernel(50, 5, 2)])).iter_rows(named=True)
+    (device,) = launches(made([kernel(0, 5, 1), kernel(50, 5, 2)])).iter_rows(named=True)
     assert [device[name] for name in ("delay_median_us", "delay_max_us", "queue_mean", "short", "short_pct")] == [
         None,
         None,
@@ -156,7 +157,7 @@ def test_idle_time_in_synchronising_calls(made: Made) -> None:
         call(30, 10, None, "cudaDeviceSynchronize"),
         call(50, 8, None, "cudaMemcpy"),
     ]
-    syncs = kinetop.launches.ask(made([*rows, *waits, call(0, 50, None, "cudaStreamWaitEvent")])).tables["syncs"]
+    syncs = launches.ask(made([*rows, *waits, call(0, 50, None, "cudaStreamWaitEvent")])).tables["syncs"]
     assert syncs.select("call", "calls", "total_us", "mean_us", "max_us", "idle_us").rows() == [
         ("cudaDeviceSynchronize", 2, 25.0, 12.5, 15.0, 15.0),
         ("cudaMemcpy", 1, 8.0, 8.0, 8.0, 5.0),
@@ -214,3 +215,42 @@ def _without_last_step(found: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
         return found
     marks = trace.events.filter(pl.col("name").cast(pl.String) == f"ProfilerStep#{steps.max()}").select(pl.col("ts_ns").min())
     return found.filter(pl.col("start_ns") < marks.collect().item())
+
+
+QUESTIONS = (launches, graphs, series, idle)
+
+
+def _answers(trace: TraceSet, *scopes: dict[str, str]) -> None:
+    """Every table comes as declared, every gap and stream with a sentence, and the tracks are JSON."""
+    for question in QUESTIONS:
+        for options in ({}, *scopes):
+            answer = question.ask(trace, **options)
+            for table in question.tables:
+                names = [column.name for column in table.columns if column.name != "window"]
+                assert [name for name in answer.tables[table.name].columns if name != "window"] == names
+    found = idle.ask(trace).tables
+    assert found["gaps"]["why"].null_count() == max(0, found["gaps"].height - MOST)
+    assert found["streams"].filter(pl.col("gaps") > 0)["why"].null_count() == 0
+    for part in range(len(trace.traces)):
+        for text in counter_tracks(trace, part, 20):
+            assert json.loads(text)["ph"] == "C"
+
+
+def test_every_hazard_has_an_answer(hazards: Path) -> None:
+    opened = 0
+    for path in sorted(hazards.iterdir()):
+        if path.name == "EXPECTED.json":
+            continue
+        try:
+            trace = kinetop.open(path)
+        except kinetop.TraceError:
+            continue
+        opened += 1
+        _answers(trace, {"window": "trace"}, {"where": "dur > 5us"})
+    assert opened > 40
+
+
+def test_every_real_trace_has_an_answer(shared: Path) -> None:
+    for path in sorted((shared / "traces").iterdir()):
+        if path.suffix != ".md":
+            _answers(kinetop.open(path))

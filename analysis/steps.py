@@ -41,9 +41,12 @@ def steps(trace: TraceSet) -> pl.DataFrame:
     name, cat = pl.col("name").cast(pl.String), pl.col("cat").cast(pl.String)
     mark = pl.coalesce(*(pl.when(name.str.contains(pattern)).then(pl.lit(kind)) for kind, pattern in enumerate(_MARKS)))
     host = cat.is_in(["user_annotation", *schema.OP_CATS])
+    # Each distinct name is looked at once: they are few, and events millions.
+    names = trace.events.select(pl.col("name").unique()).collect()["name"]
+    marking = names.filter(names.cast(pl.String).str.contains("|".join(_MARKS)).fill_null(value=False))
     closed = trace.pairs.frame.lazy().select("part", "event_id", __closed="end_ns")
     rows = (
-        trace.events.filter(host)
+        trace.events.filter(pl.col("name").is_in(marking.implode()), host)
         .select("part", "event_id", "dur_ns", name=name, start_ns="ts_ns", mark=mark)
         .filter(pl.col("mark").is_not_null())
         .join(closed, on=["part", "event_id"], how="left")

@@ -137,11 +137,11 @@ def time_text(ns: float) -> str:
 
     Example:
         >>> time_text(152_800_000), time_text(7_800), time_text(2_500_000_000)
-        ('152.8 ms', '7.8 us', '2.50 s')
+        ('152.8 ms', '7.8 µs', '2.50 s')
     """
     if ns >= 1e9:
         return f"{ns / 1e9:,.2f} s"
-    return f"{ns / 1e6:,.1f} ms" if ns >= 1e6 else f"{ns / 1e3:,.1f} us"
+    return f"{ns / 1e6:,.1f} ms" if ns >= 1e6 else f"{ns / 1e3:,.1f} µs"
 
 
 def whole(value: Any) -> int:

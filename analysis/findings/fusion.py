@@ -40,8 +40,9 @@ def _runs(facts: Facts) -> pl.DataFrame:
 
 def _made(kernels: pl.DataFrame) -> pl.DataFrame:
     lane = [*DEVICE, "stream"]
-    rows = kernels.select(*lane, "start_ns", "end_ns", "dur_ns", "grid", "name", member=pl.col("family") == "elementwise")
-    rows = rows.with_columns(run=_new_run(*lane, "member", "grid").cum_sum()).filter("member")
+    rows = kernels.with_row_index("row").filter(pl.col("family") == "elementwise")
+    apart = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in (*lane, "grid"))
+    rows = rows.with_columns(run=(apart | (pl.col("row") != pl.col("row").shift(1) + 1)).fill_null(value=True).cum_sum())
     runs = rows.group_by("run", *DEVICE, "grid", maintain_order=True).agg(
         kernels=pl.len(),
         span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
@@ -50,10 +51,6 @@ def _made(kernels: pl.DataFrame) -> pl.DataFrame:
         name=pl.col("name").mode().sort().first(),
     )
     return runs.with_columns(mean_ns=pl.col("sum_ns") / pl.col("kernels"))
-
-
-def _new_run(*columns: str) -> pl.Expr:
-    return pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in columns).fill_null(value=True)
 
 
 def _told(facts: Facts, runs: pl.DataFrame, limit: str, why: str) -> Iterable[Found]:

@@ -241,6 +241,7 @@ def test_the_scope_is_kept(made: Callable[..., Any]) -> None:
     assert set(findings(trace)["code"]) == {"host-late", "casts"}
 
 
+@pytest.mark.slow
 def test_every_trace_gives_an_answer_whose_evidence_opens(shared: Path, hazards: Path) -> None:
     named = 0
     for path in [*sorted((shared / "traces").iterdir()), *sorted(hazards.iterdir())]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 GAP = 2
 FIRST_MIN = 16
-TEXT_MAX = 28
+TEXT_MAX, TEXT_MAX_FIRST = 28, 48
+"""Cells of a text behind the first column, and of one that never leaves."""
 TEXT_MIN = 14
 SAMPLE_ROWS = 256
 UNIT_TEXT = {"us": "µs", "ns": "ns", "pct": "%", "GB/s": "GB/s"}
@@ -75,6 +77,11 @@ class Placed:
             text = set_cell_size(text, room - 1) + "…" if room > 0 else ""
         padding = " " * (room - cell_len(text))
         return (text + padding if is_text(self.column) else padding + text) + " " * GAP
+
+
+def _text_max(column: Column) -> int:
+    """Cells that a column behind the first takes at most; a number is never cut."""
+    return (TEXT_MAX if column.priority else TEXT_MAX_FIRST) if is_text(column) else sys.maxsize
 
 
 def is_text(column: Column) -> bool:
@@ -139,7 +146,7 @@ def place(
     needs = {column.name: known[column.name].width for column in (first, *rest)}
     if marked in needs:
         needs[marked] = max(needs[marked], cell_len(known[marked].header("▼")))
-    most = {column.name: min(needs[column.name], TEXT_MAX) if is_text(column) else needs[column.name] for column in rest}
+    most = {column.name: min(needs[column.name], _text_max(column)) for column in rest}
     # A text in front takes what room there is; behind a number in front, texts share it.
     shared = [] if is_text(first) else [column.name for column in rest if is_text(column)]
     others = {**most, **{name: min(most[name], TEXT_MIN) for name in shared}}

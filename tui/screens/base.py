@@ -285,7 +285,9 @@ class ViewScreen(Screen[None]):
 
     def filter_from_elsewhere(self, text: str) -> None:
         """Ask with a filter that was not typed here, and show it in the filter line."""
-        self.query_one(FilterBar).reveal(text)
+        bar = self.query_one(FilterBar)
+        bar.reveal(text)
+        bar.display = bool(text)
         self.filter_by(text)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

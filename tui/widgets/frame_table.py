@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -273,7 +274,7 @@ class FrameTable(ScrollView, can_focus=True):
         row = self.scroll_offset.y + y - 1
         base = self.rich_style
         if row >= self.rows:
-            text = f" {self.empty}" if row == 0 and self.frame is not None else ""
+            text = self._empty_line(y - 1, width)
             return Strip(
                 [Segment(set_cell_size(text, width), self.get_component_rich_style("frametable--muted") if text else base)]
             )
@@ -281,6 +282,13 @@ class FrameTable(ScrollView, can_focus=True):
         if on_cursor and self.has_focus:
             base = self.get_component_rich_style("frametable--cursor")
         return Strip(self._segments(row, width, base, mark="▌" if on_cursor else " "), width)
+
+    def _empty_line(self, line: int, width: int) -> str:
+        """What stands in place of the first rows where there are none."""
+        if self.rows or self.frame is None:
+            return ""
+        lines = wrap(self.empty, max(1, width - 2))
+        return f" {lines[line]}" if line < len(lines) else ""
 
     def _segments(self, row: int, width: int, base: Style, mark: str) -> list[Segment]:
         """One segment for the whole row; a class cell in its colour makes it three."""
@@ -304,10 +312,14 @@ class FrameTable(ScrollView, can_focus=True):
         for placed in self._placed:
             chosen = placed.column.name == self.sort_column
             text = placed.fit(placed.look.header("▼▲"[not self.descending] if chosen else ""))
-            segments.append(Segment(text, marked if chosen else plain))
+            segments.append(Segment(text, self._header_style(placed, marked if chosen else plain)))
             used += placed.width
         segments.append(Segment(" " * max(0, width - used), plain))
         return Strip(segments, used + max(0, width - used)).crop(0, width)
+
+    def _header_style(self, placed: Placed, style: Style) -> Style:  # noqa: ARG002
+        """Return the style of a column's header."""
+        return style
 
     def _page(self, page: int) -> list[list[str]]:
         """Formatted and padded cells of a page of rows, one list a row."""
@@ -316,12 +328,14 @@ class FrameTable(ScrollView, can_focus=True):
         if (cells := self._pages.get(page)) is None:
             at = slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS)
             rows = self.frame[at] if self._order is None else self.frame[self._order[at]]
-            columns = [
-                [placed.fit(placed.look.text(value)) for value in rows[placed.column.name].to_list()] for placed in self._placed
-            ]
+            columns = [[placed.fit(text) for text in self._texts(placed, rows)] for placed in self._placed]
             cells = [list(row) for row in zip(*columns, strict=True)]
             self._pages[page] = cells
         return cells
+
+    def _texts(self, placed: Placed, rows: pl.DataFrame) -> list[str]:
+        """Return the texts of a column of some rows."""
+        return [placed.look.text(value) for value in rows[placed.column.name].to_list()]
 
     # Inside
 

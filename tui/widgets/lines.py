@@ -89,6 +89,8 @@ class KeyLine(Widget):
         if current not in names:
             return []
         first = _FIRST_WIDE if self.size.width >= _WIDE else _FIRST
+        if current not in names[:first]:
+            first -= 1  # its own name takes that room
         shown = [
             (str(n) if n <= _NUMBERED else "", name, f"app.view({n})", "bold underline" if name == current else "")
             for n, name in enumerate(names, start=1)

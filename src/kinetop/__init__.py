@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kinetop.analysis.hta_bridge import to_hta as to_hta
     from kinetop.traces.errors import TraceError as TraceError
     from kinetop.traces.trace import Trace as Trace
     from kinetop.traces.trace import TraceSet as TraceSet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +17,10 @@ from kinetop.tui.screens.overview import FINDINGS
 from kinetop.tui.widgets.links import Links
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from textual.pilot import Pilot
 
-Settle = Callable[["Pilot[Any]"], "Awaitable[str]"] if TYPE_CHECKING else Any
+Settle = Callable[[Any], Awaitable[str]]
 
 
 @pytest.fixture(scope="module")

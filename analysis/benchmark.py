@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from kinetop.traces.errors import UnreadableError
-from kinetop.traces.live.members import clean
+from kinetop.traces.live.members import clean, is_number
 from kinetop.traces.live.worker.case import Case
 
 from . import expected, live_findings, parts, trials
@@ -36,6 +36,7 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "state": (str,),
     **dict.fromkeys(_LIST_COLUMNS, (list,)),
     **dict.fromkeys(("timing", "structure"), (dict, type(None))),
+    "why": (str, type(None)),
     **dict.fromkeys(("peak_bytes", "max_abs_error", "error_bound", "median_us"), (int, float, type(None))),
     "error_ok": (bool, type(None)),
     "backend": (str, type(None)),
@@ -64,11 +65,11 @@ class Run:
             UnreadableError: a member is missing or cannot be what it says.
         """
         try:
-            run, told = document["run"], document["trials"]
-            if not isinstance(document["environment"], dict):
+            run, environment, told = (_plain(document[name]) for name in ("run", "environment", "trials"))
+            if not isinstance(environment, dict):
                 raise TypeError("an environment that is no object")
-            return cls(str(run["id"]), str(run["began"]), document["environment"], tuple(map(_checked, told)), path)
-        except (KeyError, TypeError, ValueError) as error:
+            return cls(str(run["id"]), str(run["began"]), environment, tuple(map(_checked, told)), path)
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             missing = f"it lacks {error}" if isinstance(error, KeyError) else f"{error}"
             raise UnreadableError(f"{path or 'the document'}: no bench result: {missing}") from error
 
@@ -92,7 +93,7 @@ def document(recording: Recording, *, settings: Mapping[str, Any] | None = None,
         "run": _run(recording, settings or {}),
         "environment": recording.environment,
         "trials": [_trial(recording, trial, row) for trial, row in zip(recording.trials.values(), rows, strict=True)],
-        "parts": [] if events.is_empty() else parts.split(events).to_dicts(),
+        "parts": [] if events.is_empty() else parts.split(events).drop_nulls(["variant", "case"]).to_dicts(),
         "findings": [asdict(finding) for finding in live_findings.find(recording)],
         "errors": [dict(error) for error in recording.errors],
         "dropped": recording.dropped,
@@ -113,8 +114,15 @@ def _checked(trial: Any) -> Mapping[str, Any]:
         raise TypeError("a trial that is no object")
     if odd := [name for name, kinds in _MEMBERS.items() if not isinstance(trial[name], kinds)]:
         raise TypeError(f"a trial whose {odd[0]} is {trial[odd[0]]!r:.40}")
-    if any(type(ns) is not int or ns <= 0 for ns in trial["samples_ns"]):
+    if not all(type(ns) is int and 0 < ns < 2**63 for ns in trial["samples_ns"]):
         raise ValueError("a sample that is no time")
+    if not all(type(at) is int for at in (*trial["throttled"], *trial["contended"])):
+        raise ValueError("a mark that is no place among the samples")
+    timing = trial["timing"] or {}
+    if any(isinstance(value, (dict, list)) for value in timing.values()):
+        raise ValueError("a timing that is no text or number")
+    if timing.get("clock_mhz") is not None and not (is_number(timing["clock_mhz"]) and timing["clock_mhz"] > 0):
+        raise ValueError("a clock that is no frequency")
     Case.from_dict(trial)
     Structure.from_dict(trial["structure"] or {})
     return trial

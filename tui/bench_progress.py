@@ -26,6 +26,7 @@ class BenchProgress:
         self._began_s = time.monotonic()
         self._what = "starting"
         self._line = ProgressLine()
+        self._answered = False
         self._told: set[tuple[str, ...]] = set()
 
     def __enter__(self) -> BenchProgress:
@@ -38,6 +39,7 @@ class BenchProgress:
     def __call__(self, frame: Frame) -> None:
         """Take in a frame."""
         header = frame.header
+        self._answered |= frame.kind == "hello"
         if frame.kind == "done":
             self._done += 1
         elif frame.kind == "beat" and isinstance(doing := header.get("doing"), dict):
@@ -46,7 +48,7 @@ class BenchProgress:
             self._stay(str(header["variant"]), f"{header['state']}: {header.get('why') or 'it did not say why'}")
         elif frame.kind == "error":
             self._stay(*(str(header[key]) for key in ("variant", "message") if header.get(key)))
-        elif frame.kind == "link" and header.get("event") in {"lost", "hung", "timeout", "restarted"}:
+        elif self._answered and frame.kind == "link" and header.get("event") in {"lost", "hung", "timeout", "restarted"}:
             self._stay(f"worker {header['event']}", str(header.get("why") or ""))
         self._line.show(self._text)
 

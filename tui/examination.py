@@ -116,7 +116,6 @@ def _before(start: Start) -> Iterator[Check]:
     """Look at what can be known without a worker."""
     from kinetop.traces.errors import WorkerError
     from kinetop.traces.live import interpreter
-    from kinetop.traces.live.worker.loader import no_torch
 
     yield Check("kinetop", "ok", f"{__version__}, Python {platform.python_version()}, {sys.executable}")
     if start.host is not None:
@@ -129,7 +128,7 @@ def _before(start: Start) -> Iterator[Check]:
         yield Check("interpreter", "missing", ", ".join(interpreter.candidates()), str(error))
         return
     has = start.python is None or interpreter.has_torch(python)
-    yield Check("interpreter", "ok" if has else "missing", python, "" if has else no_torch(python))
+    yield Check("interpreter", "ok" if has else "missing", python, "" if has else interpreter.why_not(python))
 
 
 def _torch(made: Recording) -> Iterator[Check]:

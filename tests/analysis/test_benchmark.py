@@ -111,6 +111,15 @@ def test_what_is_no_result_is_said_in_a_sentence(text: str, tmp_path: Path) -> N
         ("structure", {"allocations": {"a": 1}}),
         ("structure", {"steps": "x"}),
         ("timing", []),
+        ("timing", {"timer": []}),
+        ("timing", {"clock_mhz": "fast"}),
+        ("timing", {"clock_mhz": -1}),
+        ("contended", [[]]),
+        ("samples_ns", [2**63]),
+        ("window", 2**31),
+        ("window", 1.5),
+        ("causal", "yes"),
+        ("device", "nowhere"),
         ("throttled", {}),
     ],
 )
@@ -119,6 +128,13 @@ def test_a_damaged_result_is_said_in_a_sentence(made: dict[str, Any], tmp_path: 
     (tmp_path / "a.json").write_text(json.dumps(made))
     with pytest.raises(UnreadableError, match=r"a\.json: no bench result"):
         benchmark.load(tmp_path / "a.json")
+
+
+def test_numbers_and_texts_that_json_has_and_others_have_not_are_read(made: dict[str, Any], tmp_path: Path) -> None:
+    made["trials"][0] |= {"backend": "\ud800", "median_us": float("inf"), "error_bound": float("nan")}
+    (tmp_path / "a.json").write_text(json.dumps(made))
+    (run,) = benchmark.load(tmp_path / "a.json")
+    assert [run.trials[0][name] for name in ("backend", "median_us", "error_bound")] == ["?", None, None]
 
 
 @pytest.mark.parametrize("member", ["samples_ns", "variant", "case", "state", "batch", "structure", "contended"])

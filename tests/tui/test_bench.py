@@ -177,6 +177,11 @@ def test_a_history_grows_with_append(worker: Callable[..., Any], tmp_path: Path)
         (["--shape", "1,8/2,64,8", "--sweep", "heads=6"], "share key heads"),
         (["--format", "parquet"], "stdout gets"),
         (["--setup", "a:b"], "belong to --target"),
+        (["--base", "flex:full"], "none of the --variants"),
+        (["--trace-dir", "/dev/null/a"], "cannot be made: Not a directory"),
+        (["--peak-tflops", "nan"], "no finite number"),
+        (["--price-per-hour", "inf"], "no finite number"),
+        (["--seed", "-1"], "not in the range"),
     ],
 )
 def test_wrong_options_end_with_two_before_anything_is_measured(

@@ -14,9 +14,12 @@ from .worker.loader import no_torch
 _LOOK = """
 import sys
 from importlib.util import find_spec
+if sys.version_info < (3, 10):
+    sys.exit(8)
 found = find_spec("torch")
-sys.exit(0 if sys.version_info >= (3, 10) and found and found.origin else 9)
+sys.exit(0 if found and found.origin else 9)
 """
+_TOO_OLD, _NO_TORCH = 8, 9
 _LOOK_S = 20.0
 _OURS = sys.executable
 
@@ -47,6 +50,22 @@ def has_torch(python: str) -> bool:
     if python == _OURS:  # a process for it would be a fifth of the time to the first frame
         found = find_spec("torch")
         return found is not None and bool(found.origin)
+    return _asked(python) == 0
+
+
+def why_not(python: str) -> str:
+    """Return why an interpreter without `has_torch` cannot measure, and what to do."""
+    code = _asked(python)
+    if code == _TOO_OLD:
+        return f"{python} is older than Python 3.10: name another interpreter that has torch with --python"
+    if code in (0, _NO_TORCH):
+        return no_torch(python)
+    how = "it cannot be run" if code is None else f"it ended with exit code {code}"
+    return f"{python or 'an empty name'} is no Python ({how}): name an interpreter that has torch with --python"
+
+
+def _asked(python: str) -> int | None:
+    """Return the exit code of an interpreter that is asked for torch; None where it gives none."""
     try:
         done = subprocess.run(
             [python, "-c", _LOOK],
@@ -56,6 +75,6 @@ def has_torch(python: str) -> bool:
             timeout=_LOOK_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    return done.returncode

@@ -12,6 +12,10 @@ MAX_TEXT = 4096
 """Characters that are kept of a reason or a line of the log."""
 MARKS = frozenset({"throttled", "contended"})
 """What can disturb a sample."""
+_COUNTS = ("device_count", "cpus", "threads", "memory_bytes", "cudnn")
+_LISTS = ("devices", "priority_order")
+_OBJECTS = ("flags", "profiler", "permissions")
+"""Members of an environment that are no texts."""
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -77,6 +81,33 @@ def mapping(header: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return a member that is an object; an empty one where it is something else."""
     value = header.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def environment(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a frame says of the machine, without the members that cannot be.
+
+    >>> environment({"environment": {"host": "box", "threads": {}, "cuda": None, "torch": [], "flags": {"A": "1", "B": []}}})
+    {'host': 'box', 'cuda': None, 'flags': {'A': '1'}}
+    """
+    said = {key: _flat(value) if key in _OBJECTS else value for key, value in mapping(header, "environment").items()}
+    return {key: value for key, value in said.items() if value is None or _fits(key, value)}
+
+
+def _fits(key: str, value: Any) -> bool:
+    if key in _COUNTS:
+        return is_number(value)
+    if key in _LISTS:
+        return isinstance(value, list) and not any(isinstance(one, (dict, list)) for one in value)
+    return isinstance(value, dict if key in _OBJECTS else str)
+
+
+def _flat(value: Any) -> Any:
+    return flat(value) if isinstance(value, dict) else value
+
+
+def flat(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that are no lists and no objects."""
+    return {key: value for key, value in members.items() if not isinstance(value, (dict, list))}
 
 
 def texts(values: Any) -> list[str]:

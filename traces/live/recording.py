@@ -6,7 +6,22 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .members import MARKS, MAX_TEXT, UnusableError, clean, integer, is_number, label, mapping, texts, time_ns, words, wrong
+from .members import (
+    MARKS,
+    MAX_TEXT,
+    UnusableError,
+    clean,
+    environment,
+    flat,
+    integer,
+    is_number,
+    label,
+    mapping,
+    texts,
+    time_ns,
+    words,
+    wrong,
+)
 from .names import Names, Window
 from .worker.case import Case
 
@@ -237,7 +252,7 @@ class Recording:
 
     def _hello(self, frame: Frame) -> None:
         self._names.restart()
-        self.environment = mapping(frame.header, "environment")
+        self.environment = environment(frame.header)
         listed = frame.header.get("variants")
         named = [_variant(one) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         self.variants = {one["name"]: one for one in named if one["name"]}
@@ -255,12 +270,13 @@ class Recording:
         made = self._checked(frame.header, _PREPARED_NUMBERS, ("expected", "unexpected"))
         error = made.get("error")
         if isinstance(error, dict):
-            made["error"] = {key: value for key, value in error.items() if key not in wrong(error, _ERROR_NUMBERS, ())}
+            made["error"] = {key: value for key, value in flat(error).items() if key not in wrong(error, _ERROR_NUMBERS, ())}
         elif error is not None:
             self._ignore("a member of prepared that cannot be")
             made["error"] = None
         made |= {key: texts(made.get(key)) for key in ("expected", "unexpected")}
-        trial.prepared = made
+        kept = ("error", "expected", "unexpected")
+        trial.prepared = {**flat(made), **{key: made.get(key) for key in kept}}
 
     def _samples(self, frame: Frame) -> None:
         header, values = frame.header, frame.columns.get("ns")

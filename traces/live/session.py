@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ..errors import NotATraceError, TraceError, UnreadableError
 from ..report import ImportReport, Notice
 from . import journal
-from .members import UnusableError, mapping, texts, time_ns, words
+from .members import UnusableError, environment, mapping, texts, time_ns, words
 from .privacy import without_secrets
 from .worker.frames import MAGIC
 
@@ -157,7 +157,7 @@ class _Summary:
         if (t_ns := time_ns(frame.header)) is not None:
             self._began_ns, self._ended_ns = self._began_ns or t_ns, t_ns
         if frame.kind == "hello":
-            self._environment = mapping(frame.header, "environment")
+            self._environment = environment(frame.header)
         elif frame.kind in ("prepared", "samples"):
             self._variants |= dict.fromkeys(texts([frame.header.get("variant")]))
 

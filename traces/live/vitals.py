@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
+
+_LINES = 128
+"""Lines of its standard error that are kept: a dump of a crash has up to 100 frames."""
+_FRAME = re.compile(r'File ".*", line \d+ in .*')
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Vitals:
         self.age_s = 0.0
         self.said = ""
         """Its last error that is no variant's."""
-        self.last_lines: deque[str] = deque(maxlen=20)
+        self.last_lines: deque[str] = deque(maxlen=_LINES)
         """Of its standard error."""
         self._silent_s = 0.0
         self._doing: dict[str, Any] = {}
@@ -101,7 +106,15 @@ class Vitals:
         return " ".join(str(word) for word in words if word)
 
     def last_words(self, how: str) -> str:
-        """Return why it ended: its own words where it had any before it answered, else how, and the last line it wrote."""
+        """Return why it ended: its own words before it answered, else how, and where it crashed or its last line."""
         if self.said and not self.answered:
             return self.said
-        return f"{how}: {self.last_lines[-1]}" if self.last_lines else how
+        last = self._crashed_at() or (self.last_lines[-1] if self.last_lines else "")
+        return f"{how}: {last}" if last else how
+
+    def _crashed_at(self) -> str:
+        """The innermost frame of the thread that crashed, from the dump that Python makes then."""
+        lines = list(self.last_lines)
+        ends = (at for at in range(len(lines) - 1, 0, -1) if lines[at - 1].startswith("Current thread"))
+        at = next(ends, None)
+        return lines[at] if at is not None and _FRAME.fullmatch(lines[at]) else ""

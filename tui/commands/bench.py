@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,7 +35,9 @@ Outs = Annotated[
 ]
 Samples = Annotated[int, typer.Option("--samples", min=1, help="Timed calls of each variant, at least.")]
 MinTime = Annotated[str, typer.Option("--min-time", help="Time of these calls together, at least: 200ms, 2s.")]
-Seed = Annotated[int, typer.Option("--seed", help="Of the inputs, the order of the variants and the intervals.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of the inputs, the order of the variants and the intervals.")
+]
 Sweep = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,10 +62,17 @@ Base = Annotated[
 Windows = Annotated[int, typer.Option("--windows", min=0, help="Profiled windows of each variant, for parts and operators.")]
 Peak = Annotated[
     float | None,
-    typer.Option("--peak-tflops", min=0, help="Peak of the device, TFLOP/s, where kinetop does not know it.", show_default=False),
+    typer.Option(
+        "--peak-tflops",
+        min=0,
+        callback=shared.finite,
+        help="Peak of the device, TFLOP/s, where kinetop does not know it.",
+        show_default=False,
+    ),
 ]
 Bandwidth = Annotated[
-    float | None, typer.Option("--peak-gbs", min=0, help="Memory bandwidth of the device, GB/s.", show_default=False)
+    float | None,
+    typer.Option("--peak-gbs", min=0, callback=shared.finite, help="Memory bandwidth of the device, GB/s.", show_default=False),
 ]
 Log = Annotated[
     list[str] | None,
@@ -122,6 +132,9 @@ def bench(
     how = {"samples": samples, "min_time_ms": _milliseconds(min_time), "windows": windows}
     cases = _cases(asked.cases, sweep or [])
     names = [*(["target*"] if target else []), *asked.variants.split(",")]
+    if base is not None and not any(fnmatch(base, name.strip()) for name in names):
+        raise typer.BadParameter(f"--base {base} is none of the --variants: {asked.variants}")
+    _make_folder(trace_dir)
     recording = _measured(replace(asked, start=replace(asked.start, seed=seed), cases=tuple(cases)), names, how, trace_dir)
     settings = {"variants": asked.variants, "seed": seed, "sweep": sweep or [], **how}
     figures = {"base": base, "price_per_hour": price_per_hour, "seed": seed, "peaks": _peaks(recording, peak_tflops, peak_gbs)}
@@ -146,6 +159,14 @@ def _check_files(out: Sequence[Path], dispatch: Path | None, *, append: bool) ->
         shared.check_output(dispatch, [])
     if append and not any(path.suffix.lower() == ".parquet" for path in out):
         raise typer.BadParameter("--append adds to a .parquet file: name it with --out")
+
+
+def _make_folder(trace_dir: Path | None) -> None:
+    try:
+        if trace_dir is not None:
+            trace_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(f"--trace-dir {trace_dir} cannot be made: {error.strerror}") from error
 
 
 def _checked_loggers(specs: Sequence[str]) -> Any:
@@ -190,13 +211,11 @@ def _measured(asked: m.Wanted, names: Sequence[str], how: dict[str, Any], trace_
     from .live import with_torch
 
     start = with_torch(asked.start)
-    if trace_dir is not None:
-        trace_dir.mkdir(parents=True, exist_ok=True)
     with BenchProgress(len(asked.cases)) as progress:
         recording = measure(start, asked.cases, names, trace_dir=trace_dir, progress=progress, **how)
     if not recording.trials:
-        last = recording.errors[-1] if recording.errors else {}
-        why = str(last.get("message") or "the worker measured nothing and did not say why")
+        first, last = (recording.errors[0], recording.errors[-1]) if recording.errors else ({}, {})
+        why = str(first.get("message") or "the worker measured nothing and did not say why").removeprefix("bench: ")
         raise typer.BadParameter(why) if last.get("type") == "ValueError" else WorkerError(why)
     return recording
 

@@ -77,14 +77,13 @@ def with_torch(start: Start) -> Start:
     """
     from kinetop.traces.errors import TorchMissingError
     from kinetop.traces.live import interpreter
-    from kinetop.traces.live.worker.loader import no_torch
 
     if start.host is not None:
         return start
     if start.python is None:
         return replace(start, python=interpreter.find())
     if not interpreter.has_torch(start.python):
-        raise TorchMissingError(no_torch(start.python))
+        raise TorchMissingError(interpreter.why_not(start.python))
     return start
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from . import shared
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -83,7 +85,11 @@ Input = Annotated[
 Price = Annotated[
     float | None,
     typer.Option(
-        "--price-per-hour", min=0, help="What an hour of the device costs; shows the cost of a call.", show_default=False
+        "--price-per-hour",
+        min=0,
+        callback=shared.finite,
+        help="What an hour of the device costs; shows the cost of a call.",
+        show_default=False,
     ),
 ]
 
@@ -125,8 +131,10 @@ def wanted(
     """
     from kinetop.traces.live.link import Start
 
-    if host is not None and (host.startswith("-") or not host.strip()):
-        raise typer.BadParameter(f"--host is a name as ssh takes it, such as user@box; not {host!r}")
+    if host is not None:
+        _check_host(host)
+    if not variants.replace(",", "").strip():
+        raise typer.BadParameter("--variants names none; `kinetop doctor` lists them")
     if setup and inputs:
         raise typer.BadParameter("--setup and --input both say how the target's arguments are made: give one")
     if target is None and (setup or inputs):
@@ -144,6 +152,16 @@ def wanted(
     }
     texts = list(shapes) or [DEFAULT_SHAPES.get(on, DEFAULT_SHAPE)]
     return Wanted(start, tuple(_case(text, rest) for text in texts), variants, price_per_hour)
+
+
+def _check_host(host: str) -> None:
+    from kinetop.traces.errors import WorkerError
+    from kinetop.traces.live.bootstrap import checked_host
+
+    try:
+        checked_host(host)
+    except WorkerError as error:
+        raise typer.BadParameter(f"--host: {error}") from error
 
 
 def _case(shape: str, rest: dict[str, Any]) -> Case:

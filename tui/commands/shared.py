@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import shutil
@@ -113,6 +114,17 @@ def check_output(out: Path | None, inputs: Sequence[Path]) -> None:
         raise typer.BadParameter(f"{out} is the trace itself; write to another file")
     if out.is_dir():
         raise typer.BadParameter(f"{out} is a folder; name a file in it")
+
+
+def finite(value: float | None) -> float | None:
+    """Refuse an option's value that is no finite number; `min` lets nan through.
+
+    Raises:
+        BadParameter: it is.
+    """
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value:g} is no finite number")
+    return value
 
 
 def put(data: bytes, out: Path | None) -> None:

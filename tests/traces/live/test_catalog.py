@@ -144,5 +144,5 @@ def test_a_refusal_asks_first_whether_it_is_there_at_all() -> None:
         return "never asked" if case.mode == "forward" else None
 
     variant = Variant("x", "x", "plug-in", "", build, why_not=why_not, missing=lambda: "it is not there", modes=("forward",))
-    case = Case.of("1,1,1,1", mode="backward", device="nowhere")
+    case = Case.of("1,1,1,1", mode="backward", device="xla:7")
     assert catalog.refusal(variant, case) == "it is not there"

@@ -70,3 +70,11 @@ def test_a_folder_called_torch_is_no_torch(tmp_path, monkeypatch) -> None:
 
 def test_our_own_is_found_when_it_has_torch(torch) -> None:
     assert interpreter.has_torch(sys.executable)
+
+
+def test_why_a_named_interpreter_cannot_measure_is_said(tmp_path) -> None:
+    for code, said in {8: "older than Python 3.10", 9: "no torch in", 1: "is no Python (it ended with exit code 1)"}.items():
+        assert said in interpreter.why_not(environment(tmp_path / str(code), code))
+    for absent in (str(tmp_path / "absent"), str(tmp_path), ""):
+        assert "is no Python (it cannot be run)" in interpreter.why_not(absent)
+    assert not interpreter.has_torch("a\0b")

@@ -164,6 +164,25 @@ def test_members_of_the_wrong_kind_are_left_out_and_counted() -> None:
     assert made.ignored == {"a compile_s that cannot be": 1, "a expected that cannot be": 1, "a mhz that cannot be": 1}
 
 
+def test_what_is_nested_where_it_must_not_be_is_left_out() -> None:
+    deep: list[object] = []
+    for _ in range(500):
+        deep = [deep]
+    header = {"kind": "prepared", "variant": "eager", "case": CASE.to_dict(), "error": {"why": deep}, "error_skipped": deep}
+    machine = {"host": "box", "threads": {}, "torch": 2, "flags": {"A": deep, "B": 1}, "devices": ["cpu"], "more": deep}
+    made = fed(Frame({"kind": "hello", "environment": machine}), Frame(header))
+    assert made.environment == {"host": "box", "flags": {"B": 1}, "devices": ["cpu"]}
+    prepared = made.trials["eager", CASE.text].prepared
+    assert prepared["error"] == {}
+    assert "error_skipped" not in prepared
+
+
+@pytest.mark.parametrize("odd", [{"window": 2**70}, {"window": 1.5}, {"causal": "x"}, {"device": "nowhere"}, {"batch": True}])
+def test_a_case_that_cannot_be_is_left_out(odd: dict[str, object]) -> None:
+    made = fed(Frame({"kind": "state", "variant": "eager", "state": "COLD", "case": CASE.to_dict() | odd}))
+    assert (made.trials, dict(made.ignored)) == ({}, {"a case that cannot be": 1})
+
+
 def test_a_sample_that_took_no_time_is_none() -> None:
     made = fed(samples("eager", 5, 0, -7, 6))
     assert made.trials["eager", CASE.text].samples_ns == [5, 6]

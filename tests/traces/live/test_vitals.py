@@ -85,3 +85,24 @@ def test_a_benchmark_that_is_over_is_not_done_again_and_live_rounds_are() -> Non
     orders.give("start", {"case": CASE, "variants": ["eager"]}, at_once=True)
     orders.done()
     assert json.loads(orders.again())["do"] == "start"
+
+
+DUMP = """Fatal Python error: Segmentation fault
+
+Thread 0x00007f01 (most recent call first):
+  File "doing.py", line 93 in keep_beating
+
+Current thread 0x00007f02 (most recent call first):
+  File "mine.py", line 7 in attention
+  File "timing.py", line 20 in once
+
+Extension modules: torch._C, torch._C._fft (total: 2)"""
+
+
+def test_of_a_crash_it_is_said_where() -> None:
+    vitals = Vitals()
+    vitals.last_lines.extend(line.strip() for line in DUMP.splitlines() if line)
+    assert vitals.last_words("it was ended by SIGSEGV") == 'it was ended by SIGSEGV: File "mine.py", line 7 in attention'
+    vitals.last_lines.clear()
+    vitals.last_lines.append("out of memory")
+    assert vitals.last_words("it ended") == "it ended: out of memory"

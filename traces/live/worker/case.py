@@ -9,6 +9,10 @@ from typing import Any
 DTYPES = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}
 """Element types, with their bytes."""
 MODES = ("forward", "backward", "decode")
+DEVICES = ("cpu", "cuda", "xpu", "mps", "xla")
+"""Kinds of devices."""
+_DEVICE = re.compile(rf"(?:{'|'.join(DEVICES)})(?::\d{{1,4}})?")
+_LARGEST = 2**31 - 1
 _SHAPE = re.compile(r"(\d+),(\d+)(?:/(\d+))?,(\d+)(?:/(\d+))?,(\d+)(?:/(\d+))?")
 
 
@@ -39,16 +43,20 @@ class Case:
 
     def __post_init__(self) -> None:
         sizes = ("batch", "q_heads", "kv_heads", "q_len", "kv_len", "qk_dim", "v_dim")
-        if low := [name for name in sizes if not 0 < getattr(self, name) < 2**31]:
-            raise ValueError(f"{', '.join(low)} must be 1 or more")
+        if odd := [name for name in sizes if not _is_size(getattr(self, name))]:
+            raise ValueError(f"{', '.join(odd)} must be 1 or more, and {_LARGEST:,} at most")
         if self.q_heads % self.kv_heads:
             raise ValueError(f"{self.q_heads} query heads are no multiple of {self.kv_heads} key heads")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is one of {' '.join(DTYPES)}, not {self.dtype!r}")
         if self.mode not in MODES:
             raise ValueError(f"mode is one of {' '.join(MODES)}, not {self.mode!r}")
-        if self.window is not None and self.window < 1:
-            raise ValueError("window is 1 key or more")
+        if self.window is not None and not _is_size(self.window):
+            raise ValueError(f"window is 1 key or more, and {_LARGEST:,} at most")
+        if not _DEVICE.fullmatch(self.device):
+            raise ValueError(f"device is one of {' '.join(DEVICES)}, maybe with an index such as cuda:1; not {self.device!r}")
+        if type(self.causal) is not bool or type(self.graph) is not bool:
+            raise TypeError("causal and graph are yes or no")
         if self.causal and self.q_len > self.kv_len:
             raise ValueError("a causal case needs kv_len >= q_len: else its first queries see no key")
 
@@ -117,6 +125,10 @@ class Case:
         """Return the last key that a query sees; without causal a window reaches to the query's own place."""
         own = query + self.kv_len - self.q_len
         return own if self.causal or self.window is not None else self.kv_len - 1
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 < value <= _LARGEST
 
 
 def _pair(first: int, second: int) -> str:

@@ -8,7 +8,7 @@ import importlib
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
-from . import probes
+from . import failure, probes
 from .variant import Variant
 from .variants import decoding, dense, flash_attn, flex, grouped, layouts, linear, mha, packages, scaled, sparse
 
@@ -100,7 +100,7 @@ def _add(found: dict[str, Variant], new: list[Variant]) -> None:
 
 
 def _broken(name: str, error: BaseException) -> Variant:
-    why = f"the plug-in cannot be loaded: {type(error).__name__}: {error}"
+    why = f"the plug-in cannot be loaded: {failure.sentence(error)}"
 
     def build(*_: Any) -> Any:
         raise RuntimeError(why)

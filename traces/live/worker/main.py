@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
-from . import catalog, environment, probes, target, telemetry
+from . import catalog, environment, failure, probes, target, telemetry
 from .case import Case
 from .doing import Doing, Voice, keep_beating
 from .inbox import Inbox
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from .variant import Variant
 
 PROTOCOL = 1
-DETAIL_ENTRIES = 4
+_DETAIL_LINES = 12
 UNUSABLE = 69
 """Exit code when nothing can be measured here."""
 
@@ -85,7 +84,10 @@ class Worker:
         _import_torch(self._voice)
         self._doing.at("looking at the machine")
         self._seed = int(order.get("seed") or 0)
-        self._variants = catalog.all_variants(order.get("plugins") or ())
+        plugins = order.get("plugins") or ()
+        self._variants = catalog.all_variants(plugins)
+        for broken in filter(None, (self._variants.get(f"plugin:{name}") for name in plugins)):
+            self._voice.say("error", variant=None, message=f"--plugin {broken.title}: {broken.missing()}", type="", detail="")
         if spec := order.get("target"):
             self._add_target(str(spec), order.get("setup"))
         described = environment.describe()
@@ -180,7 +182,7 @@ class Worker:
         raise ValueError("there is no such command" + (f": {order['line']}" if "line" in order else ""))
 
     def _error(self, message: str, error: BaseException) -> None:
-        detail = "".join(traceback.format_exception(type(error), error, error.__traceback__)[-DETAIL_ENTRIES:])
+        detail = failure.detail(error, _DETAIL_LINES)
         self._voice.say("error", variant=None, message=message, type=type(error).__name__, detail=detail)
 
 
@@ -229,4 +231,5 @@ def _said(variant: Variant) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    return f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+    said = failure.message(error)
+    return said if isinstance(error, ValueError) else f"{type(error).__name__} {said}"

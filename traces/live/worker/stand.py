@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import catalog, device, numerics, probes, profile, ready, telemetry, timing
+from . import catalog, device, failure, numerics, probes, profile, ready, telemetry, timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -84,10 +84,9 @@ class Stand:
             self.doing.rest()
 
     def _failed(self, name: str, error: BaseException) -> None:
-        why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        detail = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()[-_DETAIL_LINES:]
-        self.voice.say("error", variant=name, message=str(error), type=type(error).__name__, detail="\n".join(detail))
-        self.state(name, "FAILED", why)
+        message, detail = failure.message(error), failure.detail(error, _DETAIL_LINES)
+        self.voice.say("error", variant=name, message=message, type=type(error).__name__, detail=detail)
+        self.state(name, "FAILED", failure.sentence(error))
         self.ready.pop(name, None)
         traceback.clear_frames(error.__traceback__)  # they hold tensors; a variant that ran out of memory gives it back here
         self._free()

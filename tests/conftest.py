@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
+from hypothesis import settings
 
 from kinetop.traces import schema
 from kinetop.traces.report import ImportReport
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
+settings.register_profile("kinetop", deadline=None)  # a busy machine is no fault
+settings.load_profile("kinetop")
 HAZARDS = ROOT / "tests" / "data" / "hazards"
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BETWEEN_S = 0.25
 """Shortest time between two pictures of what stands."""
+MOST_WAITING = 20_000
+"""Frames that wait for a picture; then what sends them waits."""
 LONGEST_SLEEP_S = 3.0
 """A replay does not wait longer than this for its next frame, whatever happened meanwhile then."""
 
@@ -194,6 +196,8 @@ class Feed:
                 self._waiting.append(frame)
                 self._hear(frame)
                 self._wake.set()
+                while len(self._waiting) >= MOST_WAITING:  # a long session that is read at once stops here, and can be left
+                    await asyncio.sleep(BETWEEN_S / 10)
             self._ended = "the session ends here" if self.replays else "the worker has ended"
         except Exception as error:  # shown as the state of the worker; what was measured stays
             self._ended = reason(error)
@@ -214,10 +218,11 @@ class Feed:
     async def _replayed(self) -> AsyncIterator[Frame]:
         """Yield a session's frames at the pace asked for."""
         from kinetop.traces.live import session
+        from kinetop.traces.live.members import time_ns
 
         pace, last_ns = self.options.pace, None
         for frame in session.frames(self.options.session or session.demo()):
-            t_ns = frame.header.get("t_ns")
+            t_ns = time_ns(frame.header)
             if pace > 0 and last_ns is not None and t_ns is not None:
                 await asyncio.sleep(min(LONGEST_SLEEP_S, max(0.0, (t_ns - last_ns) / 1e9)) / pace)
             while self.wish.paused:
@@ -230,7 +235,7 @@ class Feed:
         header = frame.header
         if frame.kind == "hello":
             self._meet(header)
-        elif frame.kind == "captured":
+        elif frame.kind == "captured" and not self.replays:  # a session may name any file of this machine
             self._tell(Captured(header, frame.body))
         elif frame.kind == "done" and self.sweep is not None and self.sweep.running:
             if case := self.sweep.next():

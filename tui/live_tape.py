@@ -59,7 +59,7 @@ class Tape:
                 self._names_written = True
             self._standing[frame.kind, str(header.get("variant")), str(header.get("case"))] = frame
         if frame.kind == "window":
-            self._names |= header.get("names") or {}
+            self._names |= names if isinstance(names := header.get("names"), dict) else {}
         if self._writer is not None:
             self._writer.add(self._whole(frame))
 

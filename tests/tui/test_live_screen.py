@@ -13,13 +13,15 @@ import pytest
 from textual.widgets import Input, Static
 
 from kinetop.analysis import live_findings, parts, trials
-from kinetop.traces.live import session
+from kinetop.traces.live import journal, session
 from kinetop.traces.live.link import Start
 from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.frames import Frame
+from kinetop.tui import live_feed
 from kinetop.tui.live_app import LiveApp
 from kinetop.tui.live_feed import Feed, FeedOptions
 from kinetop.tui.live_now import WINDOWS_SHOWN
+from kinetop.tui.messages import Captured
 from kinetop.tui.options import Options
 from kinetop.tui.screens.case import CaseScreen
 from kinetop.tui.screens.live import LiveScreen
@@ -450,3 +452,37 @@ async def test_what_befell_the_worker_stays_in_the_log(link: Link, screen_text: 
         assert "worker restarted" in text.splitlines()[0]
         assert r"worker lost: [/x] \x1b[31m" in text
         assert r"eager: RuntimeError: [/x]" in text
+
+
+def journal_of(path: Path, frames: list[Frame]) -> Path:
+    path.write_bytes(b"".join(map(journal.packed, frames)))
+    return path
+
+
+def test_a_long_session_that_is_read_at_once_waits_for_pictures_and_can_be_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_feed, "MOST_WAITING", 100)
+    path = journal_of(tmp_path / "a.journal", [HELLO, *(said("log", line=str(n)) for n in range(20_000))])
+    feed = Feed(FeedOptions(session=path, pace=0))
+    most, told = [0], threading.Event()
+    take = feed._take
+    monkeypatch.setattr(feed, "_take", lambda: (most.append(len(feed._waiting)), take(), told.set()))
+    feed.start()
+    assert told.wait(30)
+    feed.close()
+    assert max(most) == 100
+    assert not feed.now.ended
+
+
+def test_a_replay_opens_no_file_that_the_session_names(tmp_path: Path) -> None:
+    path = journal_of(tmp_path / "a.journal", [HELLO, said("captured", variant="eager", path="/dev/zero")])
+    feed, heard = Feed(FeedOptions(session=path, pace=0)), []
+    feed.listen(heard.append)
+    feed.start()
+    end = time.monotonic() + 30
+    while not feed.now.ended and time.monotonic() < end:
+        time.sleep(0.02)
+    feed.close()
+    assert feed.now.ended == "the session ends here"
+    assert not [message for message in heard if isinstance(message, Captured)]

@@ -42,8 +42,8 @@ def clean(text: str) -> str:
 
 
 def words(value: Any) -> str:
-    """Return a text, cut where it is absurdly long; nothing where it is none."""
-    return value[:MAX_TEXT] if isinstance(value, str) else ""
+    """Return a text that can be written, cut where it is absurdly long; nothing where it is none."""
+    return clean(value[:MAX_TEXT]) if isinstance(value, str) else ""
 
 
 def label(header: Mapping[str, Any], key: str) -> str:
@@ -55,7 +55,7 @@ def label(header: Mapping[str, Any], key: str) -> str:
     value = header.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
         raise UnusableError(f"a {key} that is no name")
-    return value
+    return clean(value)
 
 
 def integer(header: Mapping[str, Any], key: str, default: int | None = None) -> int:
@@ -90,7 +90,7 @@ def environment(header: Mapping[str, Any]) -> dict[str, Any]:
     {'host': 'box', 'cuda': None, 'flags': {'A': '1'}}
     """
     said = {key: _flat(value) if key in _OBJECTS else value for key, value in mapping(header, "environment").items()}
-    return {key: value for key, value in said.items() if value is None or _fits(key, value)}
+    return {key: _clean(value) for key, value in said.items() if value is None or _fits(key, value)}
 
 
 def _fits(key: str, value: Any) -> bool:
@@ -106,13 +106,17 @@ def _flat(value: Any) -> Any:
 
 
 def flat(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the members that are no lists and no objects."""
-    return {key: value for key, value in members.items() if not isinstance(value, (dict, list))}
+    """Return the members that are no lists and no objects, their texts as they can be written."""
+    return {clean(key): _clean(value) for key, value in members.items() if not isinstance(value, (dict, list))}
+
+
+def _clean(value: Any) -> Any:
+    return clean(value) if isinstance(value, str) else value
 
 
 def texts(values: Any) -> list[str]:
     """Return the texts of a list; none where it is no list."""
-    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
+    return [clean(value) for value in values if isinstance(value, str)] if isinstance(values, list) else []
 
 
 def wrong(header: Mapping[str, Any], numbers: Iterable[str], lists: Iterable[str]) -> list[str]:

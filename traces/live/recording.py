@@ -270,7 +270,7 @@ class Recording:
         made = self._checked(frame.header, _PREPARED_NUMBERS, ("expected", "unexpected"))
         error = made.get("error")
         if isinstance(error, dict):
-            made["error"] = {key: value for key, value in flat(error).items() if key not in wrong(error, _ERROR_NUMBERS, ())}
+            made["error"] = _compared(error)
         elif error is not None:
             self._ignore("a member of prepared that cannot be")
             made["error"] = None
@@ -313,7 +313,10 @@ class Recording:
         self.duty_pct = self.duty_pct if duty_pct is None else float(duty_pct)
 
     def _telemetry(self, frame: Frame) -> None:
-        self.telemetry.append(self._checked(frame.header, _TELEMETRY_NUMBERS, ("cores_pct", "throttle", "others")))
+        made = self._checked(frame.header, _TELEMETRY_NUMBERS, ("cores_pct", "throttle", "others"))
+        if cores := made.get("cores_pct"):
+            made["cores_pct"] = [share for share in cores if is_number(share) and share >= 0]
+        self.telemetry.append(made)
 
     def _log(self, frame: Frame) -> None:
         self.log.append(words(frame.header.get("line")))
@@ -362,6 +365,14 @@ def _numbers(members: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     return {key: members[key] if is_number(members.get(key)) else None for key in keys}
 
 
+def _compared(error: Mapping[str, Any]) -> dict[str, Any]:
+    """What a comparison with the reference gave, as far as it can be."""
+    bad = wrong(error, _ERROR_NUMBERS, ())
+    bad += [] if isinstance(error.get("ok"), bool) else ["ok"]
+    return {key: value for key, value in flat(error).items() if key not in bad}
+
+
 def _variant(said: dict[str, Any]) -> dict[str, Any]:
     made = _texts(said, "name", "title", "group", "about", "why_not")
-    return {**said, **made, "available": said.get("available") is True, "modes": texts(said.get("modes"))}
+    flags = {"available": said.get("available") is True, "exact": said.get("exact") is not False}
+    return {**flat(said), **made, **flags, **{key: texts(said.get(key)) for key in ("modes", "tags")}}

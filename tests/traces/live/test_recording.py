@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from array import array
@@ -175,6 +176,29 @@ def test_what_is_nested_where_it_must_not_be_is_left_out() -> None:
     prepared = made.trials["eager", CASE.text].prepared
     assert prepared["error"] == {}
     assert "error_skipped" not in prepared
+
+
+def test_a_share_of_a_core_that_cannot_be_is_left_out() -> None:
+    made = fed(Frame({"kind": "telemetry", "cores_pct": [50, 1e308, float("nan"), -900, "x", None, []]}))
+    assert made.telemetry[0]["cores_pct"] == [50, 1e308]
+
+
+def test_halves_of_surrogate_pairs_come_out_of_no_member() -> None:
+    half = "\ud800"
+    about = {"variant": half, "state": half, "why": half, "case": CASE.to_dict()}
+    said = {"environment": {"host": half, "flags": {half: half}}, "variants": [{"name": half, "tags": [half], "more": half}]}
+    prepared = {"error": {"reference": half, "ok": "maybe"}, "backend": half, "error_skipped": half}
+    made = fed(
+        Frame({"kind": "hello", **said}),
+        Frame({"kind": "state", **about}),
+        Frame({"kind": "prepared", **about, **prepared}),
+        Frame({"kind": "error", "message": half}),
+        Frame({"kind": "log", "line": half}),
+    )
+    (trial,) = made.trials.values()
+    kept = [made.environment, made.variants, trial.variant, trial.state, trial.why, trial.prepared, *made.errors, *made.log]
+    assert json.dumps(kept, ensure_ascii=False).encode()
+    assert "ok" not in trial.prepared["error"]
 
 
 @pytest.mark.parametrize("odd", [{"window": 2**70}, {"window": 1.5}, {"causal": "x"}, {"device": "nowhere"}, {"batch": True}])

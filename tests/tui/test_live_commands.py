@@ -185,6 +185,7 @@ def test_replay_reads_the_journal_of_a_session_that_was_not_closed(tmp_path: Pat
 def test_replay_of_what_is_no_session(hazards: Path, tmp_path: Path) -> None:
     assert "this is no recorded session" in run("replay", hazards / "01_baseline_clean.json", code=3).output
     assert "name a session" in run("replay", code=2).output
+    assert "no finite number" in run("replay", "--demo", "--pace", "nan", code=2).output
     assert "there is no file" in run("replay", tmp_path / "nothing.parquet", code=2).output
 
 

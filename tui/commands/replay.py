@@ -21,7 +21,10 @@ File = Annotated[
     Path | None, typer.Argument(help="A session that `live` or `bench` recorded, or its .journal.", show_default=False)
 ]
 Demo = Annotated[bool, typer.Option("--demo", help="The session that comes with kinetop, recorded on a CPU.")]
-Pace = Annotated[float, typer.Option("--pace", min=0, help="Times faster than it was recorded; 0 shows the end at once.")]
+Pace = Annotated[
+    float,
+    typer.Option("--pace", min=0, callback=shared.finite, help="Times faster than it was recorded; 0 shows the end at once."),
+]
 
 
 def add_to(app: typer.Typer) -> None:

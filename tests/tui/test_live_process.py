@@ -68,6 +68,14 @@ class Terminal:
     def press(self, keys: str) -> None:
         os.write(self.master, keys.encode())
 
+    def close(self) -> None:
+        """Take the terminal away as a window that is closed does: a hangup, no terminal any more, another hangup."""
+        self.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)
+        os.close(self.master)
+        self.master = os.open(os.devnull, os.O_RDONLY)
+        self.process.send_signal(signal.SIGHUP)
+
     def left(self) -> list[int]:
         """Return every process that has inherited this terminal's environment."""
         found = []
@@ -96,7 +104,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 
 @pytest.mark.slow
 @torch_here
-@pytest.mark.parametrize("ending", ["q", "hangup", "kill"])
+@pytest.mark.parametrize("ending", ["q", "hangup", "closed", "kill"])
 def test_live_measures_and_leaves_no_process(tmp_path: Path, terminals: list[Terminal], ending: str) -> None:
     terminal = Terminal(tmp_path, "live", "--variants", "eager,sdpa:math", "--shape", "1,2,64,16")
     terminals.append(terminal)
@@ -106,6 +114,8 @@ def test_live_measures_and_leaves_no_process(tmp_path: Path, terminals: list[Ter
         terminal.press("q")
     elif ending == "hangup":
         terminal.process.send_signal(signal.SIGHUP)
+    elif ending == "closed":
+        terminal.close()
     else:
         terminal.process.kill()
     end = time.monotonic() + 20
@@ -113,6 +123,8 @@ def test_live_measures_and_leaves_no_process(tmp_path: Path, terminals: list[Ter
         terminal.read(0.1)
         terminal.process.poll()
     assert terminal.left() == []
+    if ending == "closed":
+        assert terminal.process.wait(5) == 128 + signal.SIGHUP
     if ending == "q":
         assert terminal.process.wait(5) == 0
 

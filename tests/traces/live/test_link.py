@@ -349,7 +349,7 @@ def test_measure_says_why_there_is_no_worker(tmp_path) -> None:
 
 async def test_a_device_that_is_not_there_is_said_of_each_variant(start: Start, ask) -> None:
     async with Link(start, timeouts=PATIENT) as link:
-        for device in ("mps", "bogus:3"):
+        for device in ("mps", "xpu:3"):
             link.send("bench", case=TINY.with_(device=device), variants=["eager", "sdpa:math"])
             seen = await ask.until(link, ask.kind("done"), 90)
             assert states(seen, "eager") == states(seen, "sdpa:math") == ["COLD", "UNAVAILABLE"]

@@ -14,6 +14,7 @@ from kinetop.traces.pairs import ranges
 from . import intervals
 from .question import Column, Parameter, Table, question
 from .steps import steps, with_step
+from .waits import LOADER
 from .work import DEVICE, Work, origin_ns, scoped
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ CATEGORIES: dict[str, str] = {
 """Exclusive parts of a step's wall time, by priority: the order of PyTorch's former TensorBoard plug-in."""
 
 _LABELS = {"communication": "comm", "data_loader": "loader", "cpu_op": "cpu op"}
-_LOADER = r"^enumerate\(DataLoader\)#"
 _MATRIX_UNITS = (
     r"(?i)\b[hiq]mma|\bw?gmma|_[hiq]mma|16816|1688|[hs]884|xmma|tensorop|mfma|nvjet|tcgen05|flash_(?:fwd|bwd)|fmha|cudnn.*flash"
 )
@@ -185,7 +185,7 @@ def _segments(trace: TraceSet, gpu: pl.DataFrame, rows: pl.DataFrame) -> pl.Data
 def _host(trace: TraceSet) -> dict[str, pl.DataFrame]:
     """Return what the host did, by category, in order of priority."""
     found = ranges(trace, [*schema.LAUNCH_CATS, *schema.OP_CATS, "user_annotation"], "cat", "name")
-    cat, loads = pl.col("cat").cast(pl.String), pl.col("name").cast(pl.String).str.contains(_LOADER)
+    cat, loads = pl.col("cat").cast(pl.String), pl.col("name").cast(pl.String).str.contains(LOADER)
     calls = cat.is_in(list(schema.LAUNCH_CATS))
     tests = {"runtime": calls, "data_loader": ~calls & loads, "cpu_op": cat.is_in(list(schema.OP_CATS)) & ~loads}
     return {name: found.filter(test).select("part", "start_ns", "end_ns") for name, test in tests.items()}

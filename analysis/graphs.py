@@ -11,7 +11,7 @@ from kinetop.traces.nesting import innermost
 from kinetop.traces.pairs import ranges
 
 from .question import Column, Table, question
-from .work import DEVICE, Work, origin_ns
+from .work import DEVICE, Work, clock_offset, origin_ns
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -112,7 +112,7 @@ def graphs(work: Work) -> dict[str, pl.DataFrame]:
     """
     nodes = _nodes(work)
     replays, by_node = _replays(nodes), _over_replays(nodes)
-    since = pl.col("start_ns") - _ahead(work.trace) - origin_ns(work.trace)
+    since = pl.col("start_ns") - clock_offset(work.trace) - origin_ns(work.trace)
     kept = by_node if work.scope.where is None else by_node.filter("named")
     return {
         "graphs": _declared(_graphs(replays, by_node), GRAPH_COLUMNS),
@@ -260,12 +260,6 @@ def _named_ops(nodes: pl.DataFrame, trace: TraceSet) -> pl.Series:
     marked = marked.with_columns(around.alias("around")).with_columns(op=pl.coalesce(own, "around")).drop_nulls("op")
     marked = marked.sort("start_ns", descending=True).unique(["part", "node_id"], keep="first", maintain_order=True)
     return nodes.join(marked.select("part", "node_id", "op"), on=["part", "node_id"], how="left", maintain_order="left")["op"]
-
-
-def _ahead(trace: TraceSet) -> pl.Expr:
-    """How far the clock of a part runs ahead of the first rank's."""
-    offsets = {part: one.clock_offset_ns for part, one in enumerate(trace.traces)}
-    return pl.col("part").replace_strict(offsets, return_dtype=pl.Int64)
 
 
 def _declared(rows: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:

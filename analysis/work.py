@@ -119,12 +119,12 @@ def origin_ns(trace: TraceSet) -> int:
         >>> origin_ns(trace) == trace.events.select("ts_ns").collect()["ts_ns"].drop_nulls().min()
         True
     """
-    first = trace.extent.select((pl.col("first_ns") - _clock_offset(trace)).min()).item()
+    first = trace.extent.select((pl.col("first_ns") - clock_offset(trace)).min()).item()
     return 0 if first is None else int(first)
 
 
-def _clock_offset(trace: TraceSet) -> pl.Expr:
-    """How far the clock of `part` runs ahead of the first rank's."""
+def clock_offset(trace: TraceSet) -> pl.Expr:
+    """Return how far the clock of `part` runs ahead of the first rank's, in nanoseconds."""
     offsets = {part: one.clock_offset_ns for part, one in enumerate(trace.traces)}
     return pl.col("part").replace_strict(offsets, return_dtype=pl.Int64)
 
@@ -205,7 +205,7 @@ def _windows(activities: pl.DataFrame, trace: TraceSet, window: str | None) -> p
             window_end_ns=pl.max_horizontal("window_end_ns", "__end"),
         )
     start, end = _range(window)
-    zero = origin_ns(trace) + _clock_offset(trace)
+    zero = origin_ns(trace) + clock_offset(trace)
     latest = pl.col("window_end_ns").max() if end is None else zero + end
     return spans.with_columns(window_start_ns=zero + start, window_end_ns=pl.max_horizontal(latest, zero + start))
 
@@ -229,7 +229,7 @@ def host_windows(work: Work) -> pl.DataFrame | None:
     found = None
     if window not in (None, "gpu", "trace"):
         start, end = _range(window)
-        zero = origin_ns(work.trace) + _clock_offset(work.trace)
+        zero = origin_ns(work.trace) + clock_offset(work.trace)
         found = work.trace.extent.select("part", start_ns=zero + start, end_ns="end_ns" if end is None else zero + end)
     if step is None:
         return found

@@ -9,7 +9,7 @@ from .breakdown import WINDOW
 from .gap_reasons import reasons, stream_reasons
 from .gaps import CAUSES, gaps
 from .question import Column, Parameter, Table, question
-from .work import DEVICE, Work, origin_ns
+from .work import DEVICE, Work, clock_offset, origin_ns
 
 MOST = 10_000
 """Gaps that get a sentence: nobody reads more, and half a million take seconds to write."""
@@ -126,9 +126,7 @@ def _declared(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl
 
 def _since_first(name: str, work: Work) -> pl.Expr:
     """Time since the set's first event, on the first rank's clock."""
-    offsets = {part: one.clock_offset_ns for part, one in enumerate(work.trace.traces)}
-    ahead = pl.col("part").replace_strict(offsets, return_dtype=pl.Int64)
-    return pl.col(name) - ahead - origin_ns(work.trace)
+    return pl.col(name) - clock_offset(work.trace) - origin_ns(work.trace)
 
 
 def _us(name: str) -> pl.Expr:

@@ -9,7 +9,7 @@ from kinetop.traces.errors import FilterError
 from . import intervals
 from .question import Column, Parameter, Table, question
 from .queues import depths
-from .work import DEVICE, Work, origin_ns
+from .work import DEVICE, Work, clock_offset, origin_ns
 
 COPIES: tuple[tuple[str, str], ...] = (
     (r"(?i)HtoD|HostToDevice|host to device", "HtoD"),
@@ -205,8 +205,7 @@ def _memory(work: Work, windows: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFra
 
 def _told(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
     """Put rows in the form declared: microseconds since the first event, on the first rank's clock."""
-    offsets = {part: one.clock_offset_ns for part, one in enumerate(work.trace.traces)}
-    since = pl.col("start_ns") - pl.col("part").replace_strict(offsets, return_dtype=pl.Int64) - origin_ns(work.trace)
+    since = pl.col("start_ns") - clock_offset(work.trace) - origin_ns(work.trace)
     rows = rows.with_columns(start_us=(since / 1000).round(3), dur_us=(pl.col("dur_ns") / 1000).round(3))
     return rows.with_columns(pl.col(c.name).round(3) for c in columns if c.unit in ("pct", "ratio", "GB/s")).select(
         c.name for c in columns

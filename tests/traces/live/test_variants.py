@@ -254,7 +254,6 @@ REFUSALS = [
     ("sdpa:flash", CAUSAL.with_(v_dim=24), "same last dimension"),
     ("sdpa:flash", CAUSAL.with_(device="cuda"), "torch finds no cuda device here"),
     ("eager", CAUSAL.with_(graph=True), "graphs need a CUDA device"),
-    ("eager", CAUSAL.with_(device="tpu"), "no device kind 'tpu'"),
     ("eager", Case.of("1,2,9/5,8", causal=False, window=3), "no key"),
     ("eager-inplace", CAUSAL.with_(mode="backward"), "no backward"),
     ("decode:cat", CAUSAL, "no forward"),

@@ -25,7 +25,7 @@ from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import polars as pl
 
@@ -36,8 +36,13 @@ if TYPE_CHECKING:
 COMMON = ("where", "window", "step", "rank", "device", "top")
 """Options that narrow a question; one that is not about GPU work takes fewer."""
 
-Unit = Literal["us", "ns", "pct", "count", "bytes", "GB/s", "ratio", "text", "id", "flag"]
-"""Unit of a column; decides how a view writes the number. Times are microseconds (f64, three decimals) in every output."""
+Unit = Literal["us", "ns", "pct", "count", "bytes", "GB/s", "ratio", "number", "text", "id", "flag"]
+"""Unit of a column; decides how a view writes the number. Times are microseconds (f64, three decimals) in every output.
+
+A `number` is in a unit of its own, which its definition tells, and is never rounded.
+"""
+DECIMALS: dict[str, int] = {"us": 3, "pct": 3, "ratio": 3, "GB/s": 6}
+"""Decimals that results keep: nanoseconds of a time, kilobytes per second of a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,31 @@ class Question:
         columns = [f"    {column.name}: {column.about}" for column in self.tables[0].columns]
         common = f"    {', '.join(self.common)}: narrow it"
         return "\n".join(["Args:", "    trace: the opened set", common, *own, "", "Returns:", *columns])
+
+
+def as_declared(rows: pl.DataFrame, columns: Iterable[Column]) -> pl.DataFrame:
+    """Give rows the form that their table declares: its columns in its order, times in microseconds, rounded by unit.
+
+    Args:
+        rows: a column for each declared one; a time may be there as whole nanoseconds instead (`dur_ns` for `dur_us`).
+        columns: what is declared; other columns of `rows` are left out.
+
+    Example:
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"dur_ns": [1500], "share_pct": [100 / 3], "name": ["gemm"], "part": [0]})
+        >>> columns = Column("name", "text", "kernel"), Column("dur_us", "us", "duration"), Column("share_pct", "pct", "share")
+        >>> as_declared(rows, columns).rows()
+        [('gemm', 1.5, 33.333)]
+    """
+    import polars as pl
+
+    made = []
+    for column in columns:
+        value = pl.col(column.name)
+        if column.unit == "us" and column.name not in rows.columns:
+            value = (pl.col(f"{column.name.removesuffix('_us')}_ns") / 1000).alias(column.name)
+        made.append(value.round(DECIMALS[column.unit]) if column.unit in DECIMALS else value)
+    return rows.select(made)
 
 
 _registry: dict[str, Question] = {}

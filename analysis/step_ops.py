@@ -7,7 +7,7 @@ import polars as pl
 from kinetop.traces.calls import tree
 from kinetop.traces.schema import GPU_KINDS, OP_CATS
 
-from .question import Column
+from .question import Column, as_declared
 
 COLUMNS: tuple[Column, ...] = (
     Column("name", "text", "Operator or kernel.", priority=0),
@@ -52,4 +52,4 @@ def step_ops(events: pl.DataFrame) -> pl.DataFrame:
     ]
     shared = [side.with_columns(share_pct=100 * pl.col("self_us") / pl.col("self_us").sum()) for side in sides]
     made = pl.concat(shared).sort(pl.col("on") == "cpu", "self_us", descending=[False, True])
-    return made.select(column.name for column in COLUMNS).with_columns(pl.col("self_us", "total_us").round(3))
+    return as_declared(made, COLUMNS)

@@ -68,7 +68,7 @@ def cell(value: Any, unit: Unit) -> str:
         return size(value)
     if unit in {"count", "ns"}:
         return f"{value:,.0f}"
-    small = unit == "ratio" and 0 < abs(value) < 0.1
+    small = unit in {"ratio", "number"} and 0 < abs(value) < 0.1
     return f"{value:.2g}" if small else f"{value:,.{ {'us': 3, 'pct': 1, 'GB/s': 1}.get(unit, 2) }f}"
 
 

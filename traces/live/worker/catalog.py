@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import failure, probes
 from .variant import Variant
-from .variants import decoding, dense, flash_attn, flex, grouped, layouts, linear, mha, packages, scaled, sparse
+from .variants import decoding, dense, flash_attn, flash_impl, flex, grouped, layouts, linear, mha, packages, scaled, sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 GROUP = "kinetop.variants"
 """Entry point group of plug-ins: functions (or lists) that give `Variant`s."""
-_MODULES = (dense, scaled, flex, grouped, sparse, linear, decoding, layouts, mha, flash_attn, packages)
+_MODULES = (dense, scaled, flex, grouped, sparse, linear, decoding, layouts, mha, flash_attn, flash_impl, packages)
 
 
 def built_in() -> dict[str, Variant]:

@@ -113,7 +113,7 @@ class Stand:
         variant = self.variants[name]
         compiled = "compiled" in variant.tags
         self.state(name, "COMPILING" if compiled else "COLD")
-        with self.at("compiling" if compiled else "preparing", name):
+        with self.at("compiling" if compiled else "preparing", name), variant.within():
             made, found = ready.prepare(variant, self.case, self.seed, self.timer)
             self.voice.say("prepared", variant=name, case=self.case.to_dict(), **found)
             self.ready[name] = made
@@ -127,7 +127,7 @@ class Stand:
             count: how many samples.
             number: of the round.
         """
-        with self.at("sampling", name):
+        with self.at("sampling", name), self.variants[name].within():
             before_mj = self._telemetry.energy_mj()
             taken = self.ready[name].sample(self.timer, count)
             after_mj = self._telemetry.energy_mj()
@@ -150,7 +150,7 @@ class Stand:
     def window(self, name: str, *, shapes: bool, memory: bool) -> None:
         """Take a profiled window of a variant."""
         made = self.ready[name]
-        with self.at("profiling", name):
+        with self.at("profiling", name), self.variants[name].within():
             made.windows += 1
             try:
                 header, columns = self.windows.take(
@@ -175,7 +175,7 @@ class Stand:
         if made is None:
             self.voice.say("error", variant=name, message="it is not running, so there is nothing to capture", type="", detail="")
             return
-        with self.at("capturing", name), tempfile.TemporaryDirectory() as scratch:
+        with self.at("capturing", name), made.variant.within(), tempfile.TemporaryDirectory() as scratch:
             target = Path(scratch) / Path(path).name if send else Path(path)
             profile.deep(made.step, target, steps, on=self.case.device, variant=name)
             body = target.read_bytes() if send else b""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from .case import Case
 
@@ -69,5 +71,7 @@ class Variant:
     """Factor on the dtype's error bound (int8 kernels have a looser one)."""
     timeout_s: float = 60.0
     """Longest that preparing or one round may take before it is ended; compiling takes a minute on a CPU."""
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext
+    """Setting of the process that it needs while it is built and called, such as another kernel behind a torch function."""
     tags: frozenset[str] = field(default_factory=frozenset)
     """`compiled`, `materializes`, `mask`, ... for rules."""

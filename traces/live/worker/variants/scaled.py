@@ -57,7 +57,9 @@ def backend_of(q: Any, k: Any, v: Any, given: dict[str, Any]) -> str:
     return choice.taken(q, k, v, mask, causal=causal, gqa=gqa)
 
 
-def _forced(backend: str) -> Callable[[Case, Inputs], Built]:
+def forced(backend: str) -> Callable[[Case, Inputs], Built]:
+    """Return what builds SDPA held to one backend."""
+
     def build(case: Case, inputs: Inputs) -> Built:
         import torch
 
@@ -72,7 +74,9 @@ def _forced(backend: str) -> Callable[[Case, Inputs], Built]:
     return build
 
 
-def _refuses(backend: str) -> Callable[[Case], str | None]:
+def refuses(backend: str) -> Callable[[Case], str | None]:
+    """Return what says why a backend does not take a case, in torch's words."""
+
     def why_not(case: Case) -> str | None:
         if device.kind(case.device) not in {"cpu", "cuda"}:
             return f"whether {device.kind(case.device)} has it cannot be asked"
@@ -100,8 +104,8 @@ def _sdpa(backend: str, title: str, about: str, expected: str, **rest: Any) -> V
         f"SDPA, {title}",
         "sdpa",
         about,
-        _forced(backend),
-        why_not=_refuses(backend),
+        forced(backend),
+        why_not=refuses(backend),
         expected=(expected,),
         modes=MODES,
         **rest,
@@ -127,7 +131,7 @@ VARIANTS = (
         "SDPA, math",
         "sdpa",
         "The fallback that fits everything: scores in full, in fp32 for half types, the mask made anew each call.",
-        _forced("math"),
+        forced("math"),
         modes=MODES,
         expected=(_MATH_OP,),
         tags=frozenset({"materializes"}),

@@ -91,12 +91,12 @@ def origins(work: Work) -> pl.DataFrame:
     # The bounds come from the whole trace: a filter must not move the start of the capture.
     whole = work.trace.links.with_columns(work.trace.activities.select("rank", "correlation"))
     bounds = whole.filter(linked).group_by("part", "rank").agg(
-        low=pl.col("correlation").min(), first_ns=pl.col("launch_start_ns").min()
+        low=pl.col("correlation").filter(pl.col("correlation") > 0).min(), first_ns=pl.col("launch_start_ns").min()
     )  # fmt: skip
     gpu = work.gpu.select("part", "rank", "event_id", "start_ns", "dur_ns", "correlation")
     rows = gpu.join(work.trace.links.select("part", "event_id", "launch_id"), on=["part", "event_id"], how="left")
     rows = rows.join(bounds, on=["part", "rank"], how="left")
-    numbered = pl.col("correlation").is_not_null()
+    numbered = pl.col("correlation") > 0  # 0 and -1 say that there is none
     early = pl.when(numbered).then(pl.col("correlation") < pl.col("low")).otherwise(pl.col("start_ns") < pl.col("first_ns"))
     name = (
         pl.when(linked)

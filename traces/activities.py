@@ -98,7 +98,7 @@ def _recorded(traces: TraceSet) -> pl.DataFrame:
         rows = rows.with_columns(
             stream=pl.coalesce("stream", number("thread"), -pl.col("thread").cast(pl.String).rank("dense").cast(pl.Int64))
         )
-    return rows.with_columns(pl.col("process", "name").cast(pl.String))
+    return rows.with_columns(pl.col("process", "name").cast(pl.String).fill_null(""))
 
 
 def number(column: str) -> pl.Expr:
@@ -134,7 +134,7 @@ def _missing(traces: TraceSet, frame: pl.DataFrame) -> list[Notice]:
     if unknown:
         said = f"stream is unknown for {unknown} of {faults.counted(frame.height, 'GPU event')}: lane taken from tid"
         notices.append(Notice("unknown-stream", unknown, said, level="info"))
-    linkless = frame.group_by("part").agg(rows=pl.len(), none=(pl.col("correlation").fill_null(0) == 0).all()).filter("none")
+    linkless = frame.group_by("part").agg(rows=pl.len(), none=(pl.col("correlation").fill_null(0) <= 0).all()).filter("none")
     if not linkless.is_empty():
         said = "GPU events have no correlation ids: launch analysis is not possible, time figures are complete"
         notices.append(Notice("no-correlation", int(linkless["rows"].sum()), said))

@@ -119,6 +119,8 @@ def _calls(traces: TraceSet) -> pl.DataFrame:
     ).filter(pl.col("correlation").is_not_null())
     calls = _with_rank(traces, found).rename({"event_id": "launch_id", "start_ns": "launch_start_ns", "end_ns": "launch_end_ns"})
     if calls.select(_LINK).is_duplicated().any():
+        # Several calls with 0 or -1: it says that there is no id.
+        calls = calls.filter(~(pl.col("correlation").is_in([0, -1]) & pl.struct(_LINK).is_duplicated()))
         calls = calls.join(traces.activities.select(_LINK).unique(), on=_LINK, how="semi")
         launching = pl.col("api").cast(pl.String).str.contains("(?i)launch|memcpy|memset|enqueue|copy|fill")
         calls = calls.sort(~launching, "launch_start_ns", "launch_id").unique(_LINK, keep="first", maintain_order=True)

@@ -70,13 +70,11 @@ class Writer:
             self._file = self._opened(table.schema)
         numbers = pl.int_range(self.events, self.events + table.num_rows, dtype=pl.UInt64, eager=True).to_arrow()
         table = table.set_column(0, "event_id", numbers)
-        self._file.write_table(self._placed(table, self.base_ns, self.rank))
+        table = self._placed(table, self.base_ns, self.rank)
+        self._file.write_table(table)
         self.events += table.num_rows
-        ph = table.column("ph")
-        self.typed += table.num_rows - ph.null_count
-        if table.column("ts_ns").null_count:
-            untimed = ph.filter(pc.is_null(table.column("ts_ns"))).cast(pa.string())
-            self._untimed += pc.sum(pc.equal(untimed, "X")).as_py() or 0
+        self.typed += table.num_rows - table.column("ph").null_count
+        self._untimed += _untimed(table)
 
     def replace(self, base_ns: int, rank: int) -> None:
         """Put another base time and rank on the rows already written: the trace said them after its events.
@@ -94,8 +92,11 @@ class Writer:
         try:
             with pq.ParquetFile(before) as old:
                 self._file = self._opened(old.schema_arrow)
+                self._untimed = 0
                 for group in range(old.num_row_groups):
-                    self._file.write_table(self._placed(old.read_row_group(group), shift, rank))
+                    table = self._placed(old.read_row_group(group), shift, rank)
+                    self._file.write_table(table)
+                    self._untimed += _untimed(table)
         finally:
             before.unlink(missing_ok=True)
 
@@ -131,13 +132,9 @@ class Writer:
         """Return what was seen in the rows written."""
         if not self._untimed:
             return []
-        return [
-            Notice(
-                "no-timestamp",
-                self._untimed,
-                f"{self._untimed:,} events have no readable start time and are left out of all figures.",
-            )
-        ]
+        events, are = ("event has", "is") if self._untimed == 1 else ("events have", "are")
+        said = f"{self._untimed:,} {events} no readable start time and {are} left out of all figures."
+        return [Notice("no-timestamp", self._untimed, said)]
 
     def finish(self, header: dict[str, Any], report: ImportReport) -> None:
         """Complete the file and give it its name.
@@ -154,3 +151,12 @@ class Writer:
         with self._temporary.open("rb") as written:
             os.fsync(written.fileno())
         self._temporary.replace(self._out)
+
+
+def _untimed(table: pa.Table) -> int:
+    """Return how many events have no place in time; names of processes and the like (`M`) need none."""
+    times = table.column("ts_ns")
+    if not times.null_count:
+        return 0
+    phases = table.column("ph").filter(pc.is_null(times)).cast(pa.string())
+    return int(pc.sum(pc.not_equal(phases, "M")).as_py() or 0)

@@ -302,3 +302,11 @@ def test_real_traces_need_no_repair(shared: Path) -> None:
         assert {str(device): count for device, count in kernels.iter_rows()} == {
             device: figures["kernels"] for device, figures in devices.items() if figures["kernels"]
         }, name
+
+
+def test_work_without_a_name_or_a_process_counts_as_any_other(made: Made) -> None:
+    bare = made([kernel(EPOCH + at * MS, name=None, process=None, thread=None, correlation=at + 1) for at in range(3)])
+    named = made([kernel(EPOCH + at * MS, correlation=at + 1) for at in range(3)])
+    figures = ["kernels", "busy_us", "compute_us"]
+    assert kinetop.summary(bare).select(figures).equals(kinetop.summary(named).select(figures))
+    assert kinetop.kernels(bare)["name"].to_list() == [""]

@@ -288,3 +288,14 @@ def test_a_parquet_file_that_is_no_trace_is_said(tmp_path, made):
         path.write_bytes(broken)
         with pytest.raises(UnreadableError, match="cannot be read"):
             kinetop.open(path)
+
+
+@pytest.mark.parametrize("order", ["base first", "base last"])
+@pytest.mark.parametrize("phase", ["X", "B", "i", "C"])
+def test_a_start_that_64_bits_of_nanoseconds_cannot_hold_is_counted(phase, order, read, wrap, texts):
+    late = json.dumps({"ph": phase, "cat": "kernel", "name": "late", "pid": 0, "tid": 7, "ts": 9e15, "dur": 1})
+    base = '"baseTimeNanoseconds": 1767225600000000000'
+    data = wrap([*texts, late], base + ", ") if order == "base first" else wrap([*texts, late], after=", " + base)
+    found = read(data)
+    assert found.codes == {"no-timestamp": 1}
+    assert found.notices[0].message == "1 event has no readable start time and is left out of all figures."

@@ -125,3 +125,10 @@ def test_real_traces_link_what_their_source_says(shared: Path) -> None:
     calls = trace.events.filter(pl.col("cat").cast(pl.String) == "cuda_runtime").select("correlation", call="event_id").collect()
     by_hand = trace.activities.join(calls, on="correlation", how="left", maintain_order="left")
     assert by_hand["call"].equals(trace.launches["launch_id"].alias("call"))
+
+
+@pytest.mark.parametrize("none", [0, -1, None])
+def test_an_id_that_says_none_links_nothing(made: Made, none: int | None) -> None:
+    trace = made([gpu(10, none), gpu(30, none), call(1, none), call(2, none, "cudaDeviceSynchronize")])
+    assert trace.launches["launch_id"].to_list() == [None, None]
+    assert "no-correlation" in {one.code for one in trace.warnings}

@@ -107,6 +107,9 @@ def _is_upper_left(subject: Subject) -> bool:
 
 
 def _error_text(error: Mapping[str, Any]) -> str:
+    if error.get("why"):
+        rows = f"{error['nan_rows']:,} " if error.get("nan_rows") else ""
+        return f"{rows}{error['why']}"
     parts = [f"largest error {_number(error.get('max_abs'))}, bound {_number(error.get('bound'))}"]
     if error.get("nan_rows"):
         parts.append(f"{error['nan_rows']:,} rows hold NaN")

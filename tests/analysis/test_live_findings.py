@@ -252,6 +252,19 @@ def test_wrong_numerics(windowed: Windowed, torch: Any) -> None:
     assert live_findings.find(made)[0].level == "error"
 
 
+def test_an_output_that_could_not_be_compared_says_why(windowed: Windowed, torch: Any) -> None:
+    from kinetop.traces.live.worker.numerics import compare, looked_at
+    from kinetop.traces.live.worker.variant import Inputs
+
+    q, k, v = tensors(torch)
+    for prepared, said in (
+        (compare(q.transpose(1, 2), CASE, Inputs(q, k, v)), "the output has the shape"),
+        (looked_at(torch.full((2, 3), torch.nan), "it is its own"), "2 rows of its output hold NaN"),
+    ):
+        made = windowed(CASE, {"mine": lambda: q + q}, prepared)
+        assert found(made)["wrong-numerics"].evidence.startswith(said)
+
+
 def test_layout_copies(windowed: Windowed, torch: Any, sdpa: Any) -> None:
     case = Case.of("2,4,256,64", dtype="fp32")
     q, k, v = tensors(torch, case)

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from kinetop.analysis import sweep
 from kinetop.traces.live import measure as measure_module
 from kinetop.traces.live.worker.case import Case
+from kinetop.traces.live.worker.frames import Frame
+from kinetop.tui.bench_progress import BenchProgress
 from kinetop.tui.bench_text import shown
 from kinetop.tui.cli import app
 
@@ -356,3 +358,28 @@ def build(case, inputs):
 
 variants = [Variant("mine", "Mine", "package", "A plug-in's.", build)]
 """
+
+
+def test_what_befalls_a_variant_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = {"kind": "state", "variant": "mine", "state": "FAILED", "why": "RuntimeError: no"}
+    with BenchProgress(1) as progress:
+        for header in (
+            {"kind": "hello"},
+            {"kind": "error", "variant": "mine", "message": "no", "type": "RuntimeError"},
+            {"kind": "beat", "doing": {"what": "waiting"}},
+            failed,
+            {"kind": "link", "event": "timeout", "variant": "slow", "why": "slow took 60 s"},
+            {**failed, "variant": "slow", "why": "slow took 60 s"},
+            {"kind": "error", "variant": "eager", "message": "another profiler is active", "type": "ProfilerBusyError"},
+            {"kind": "window", "variant": "eager"},
+            {"kind": "link", "event": "lost", "variant": None, "why": "it ended"},
+            {"kind": "error", "variant": "linear", "message": "the last word"},
+        ):
+            progress(Frame(header))
+    assert capsys.readouterr().err.splitlines() == [
+        "mine: FAILED: RuntimeError: no",
+        "slow: FAILED: slow took 60 s",
+        "eager: another profiler is active",
+        "worker lost: it ended",
+        "linear: the last word",
+    ]

@@ -182,6 +182,15 @@ def test_replay_reads_the_journal_of_a_session_that_was_not_closed(tmp_path: Pat
     writer.close()
 
 
+@pytest.mark.parametrize("cut", [-1, -200])
+def test_replay_of_a_damaged_session_says_so(kept: Path, cut: int) -> None:
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:cut])
+    said = run("replay", kept, code=3).output
+    assert "no recorded session" not in said
+    assert "damaged" in said or "incomplete" in said, said
+
+
 def test_replay_of_what_is_no_session(hazards: Path, tmp_path: Path) -> None:
     assert "this is no recorded session" in run("replay", hazards / "01_baseline_clean.json", code=3).output
     assert "name a session" in run("replay", code=2).output

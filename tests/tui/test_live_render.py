@@ -96,6 +96,7 @@ def test_a_failure_stands_in_place_of_a_finding() -> None:
 
 def test_the_worker_badge() -> None:
     assert live.badge(Now()) == "starting the worker"
+    assert live.badge(Now(), replays=True) == "reading the session"
     here = Now(environment={"torch": "2"})
     assert live.badge(here) == ""
     assert (

@@ -83,6 +83,7 @@ def _chosen(path: Path | None, *, demo: bool) -> Path:
     if not chosen.is_file():
         raise typer.BadParameter(f"there is no file {chosen}")
     if not session.is_session(chosen):
+        session.frames(chosen)  # says what is the matter with a file that is a damaged session
         raise NotATraceError(f"{chosen}: this is no recorded session; `kinetop {chosen}` opens traces")
     return chosen
 

@@ -201,13 +201,13 @@ def log_page(log: Sequence[str], errors: Sequence[str], problems: dict[str, str]
     return lines or [Content.styled(" The worker has said nothing.", "$muted")]
 
 
-def badge(now: Now) -> str:
-    """Return the state of the worker in a few words."""
+def badge(now: Now, *, replays: bool = False) -> str:
+    """Return the state of the worker, or of the replay, in a few words."""
     event, why = str(now.link.get("event") or ""), clean(str(now.link.get("why") or ""), 60)
     if now.ended and event != "stopped":
         return clean(now.ended, 70)
     if not now.environment and event in {"", "started"}:
-        return "starting the worker"
+        return "reading the session" if replays else "starting the worker"
     times = f" ({now.link['attempt']})" if isinstance(now.link.get("attempt"), int) and now.link["attempt"] > 1 else ""
     return "" if event in {"", "started"} else f"worker {clean(event, 20)}{times}{f': {why}' if why else ''}"
 

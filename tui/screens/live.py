@@ -125,6 +125,11 @@ class LiveScreen(Screen[None]):
         return cast("LiveApp", self.app)
 
     @property
+    def _awaited(self) -> str:
+        """What is said while nothing was heard yet."""
+        return "reading the session" if self.feed.replays else "waiting for the worker"
+
+    @property
     def variants(self) -> LiveTable:
         """The table of variants."""
         return self.query_one("#variants", LiveTable)
@@ -135,7 +140,7 @@ class LiveScreen(Screen[None]):
         yield Picture(id="case")
         with Horizontal():
             with Vertical(id="live-main"):
-                yield LiveTable(empty="waiting for the worker", id="variants")
+                yield LiveTable(empty=self._awaited, id="variants")
                 yield Picture(id="parts")
                 yield Picture(id="latency")
                 yield Picture(id="finding")
@@ -185,9 +190,9 @@ class LiveScreen(Screen[None]):
         title = self.query_one(TitleLine)
         title.parts = (live.machine_text(now.environment), "live" if not self.feed.replays else "replay")
         recording = f"● rec {now.recording_to.name}" if now.recording_to else ""
-        title.status = "  ".join(part for part in (live.badge(now), recording) if part)
+        title.status = "  ".join(part for part in (live.badge(now, replays=self.feed.replays), recording) if part)
         self._show("case", partial(live.case_line, now))
-        why = now.problems.get("table") or now.link.get("why") or now.ended or "waiting for the worker"
+        why = now.problems.get("table") or now.link.get("why") or now.ended or self._awaited
         self.variants.say_empty(clean(str(why), 300))
         if now.table is not None and now.table is not self.variants.frame:
             self._show_table(now.table, now.columns)

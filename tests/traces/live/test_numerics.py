@@ -162,11 +162,23 @@ def test_a_looser_tolerance_is_a_factor_on_the_bound() -> None:
     assert error(case, output, made, tolerance=10)["bound"] == pytest.approx(10 * error(case, output, made)["bound"])
 
 
-def test_another_shape_is_refused() -> None:
+def test_an_output_that_cannot_be_compared_is_wrong_and_says_why() -> None:
     case = Case.of("1,2,32,16", dtype="fp32")
     made = inputs.make(case, 0)
-    with pytest.raises(ValueError, match="has the shape"):
-        numerics.compare(attend(case, made).transpose(1, 2), case, made)
+    other = error(case, attend(case, made).transpose(1, 2), made)
+    assert other == {"ok": False, "why": "the output has the shape (1, 32, 2, 16), not (1, 2, 32, 16)"}
+    assert error(case, None, made) == {"ok": False, "why": "it returns NoneType, no tensor"}
+
+
+def test_without_a_reference_nan_is_wrong_all_the_same() -> None:
+    output = torch.ones(2, 3, 4)
+    fine = {"error": None, "error_skipped": "it is another function"}
+    for right in (output, (output, None), None, {"loss": output}, torch.ones(()), torch.ones(2, dtype=torch.int64)):
+        assert numerics.looked_at(right, "it is another function") == fine
+    output[1, 2, 0] = torch.nan
+    found = numerics.looked_at(output, "it is another function")["error"]
+    assert (found["nan_rows"], found["ok"]) == (1, False)
+    assert "not compared: it is another function" in found["why"]
 
 
 def test_the_reference_is_kept_for_equal_inputs_only() -> None:

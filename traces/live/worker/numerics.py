@@ -54,9 +54,12 @@ def compare(
     Returns:
         Members of a `prepared` frame: `error` and, where it is null, `error_skipped` with why. `error` holds `max_abs`,
         `mean_abs`, `bound`, `nan_rows` (rows of the output that are not finite), `reference` (its precision and extent) and
-        `ok`; with gradients, also `grad_max_abs` and `grad_bound` of the one that is worst against its bound.
+        `ok`; with gradients, also `grad_max_abs` and `grad_bound` of the one that is worst against its bound. An output that
+        cannot be compared at all has `ok` and `why` alone.
     """
     global _last  # noqa: PLW0603 -- the one reference kept
+    if why := _unfit(output, case):
+        return {"error": {"ok": False, "why": why}}
     if too_large := _too_large(case) or (function and _square_too_large(case)):
         return {"error": None, "error_skipped": too_large}
     if function is not None:
@@ -66,10 +69,38 @@ def compare(
     return {"error": _last.compare(output, tolerance, gradients)}
 
 
+def looked_at(output: Any, skipped: str) -> dict[str, Any]:
+    """Return the members of a `prepared` frame for an output that has no reference: it is wrong all the same when it holds NaN.
+
+    Args:
+        output: what came out, of any kind.
+        skipped: why there is no reference.
+    """
+    output = output[0] if isinstance(output, tuple) and output else output
+    if not (hasattr(output, "isfinite") and output.is_floating_point() and output.dim()):
+        return {"error": None, "error_skipped": skipped}
+    broken = int((~output.detach().isfinite().all(-1)).sum())
+    if not broken:
+        return {"error": None, "error_skipped": skipped}
+    return {
+        "error": {"nan_rows": broken, "ok": False, "why": f"rows of its output hold NaN or infinity; not compared: {skipped}"}
+    }
+
+
 def forget() -> None:
     """Let go of the reference that is kept."""
     global _last  # noqa: PLW0603
     _last = None
+
+
+def _unfit(output: Any, case: Case) -> str | None:
+    """Return why an output cannot be compared with the reference."""
+    shape = (case.batch, case.q_heads, case.q_len, case.v_dim)
+    if not hasattr(output, "isfinite"):
+        return f"it returns {type(output).__name__}, no tensor"
+    if tuple(output.shape) != shape:
+        return f"the output has the shape {tuple(output.shape)}, not {shape}"
+    return None
 
 
 def _too_large(case: Case) -> str | None:
@@ -155,15 +186,8 @@ class Reference:
         return self.case == case and all(torch.equal(mine, other) for mine, other in pairs)
 
     def compare(self, output: Any, tolerance: float, gradients: Sequence[Any] | None = None) -> dict[str, Any]:
-        """Return the members of `error`; see `compare` of the module.
-
-        Raises:
-            ValueError: the output has another shape.
-        """
+        """Return the members of `error`; see `compare` of the module."""
         case = self.case
-        shape = (case.batch, case.q_heads, case.q_len, case.v_dim)
-        if tuple(output.shape) != shape:
-            raise ValueError(f"the output has the shape {tuple(output.shape)}, not {shape}")
         found = output.detach()[:, :, self.rows]
         finite = found.isfinite().all(-1, keepdim=True)
         difference = self.output.difference(found).where(finite, 0)

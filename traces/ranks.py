@@ -30,11 +30,13 @@ def as_set(traces: Sequence[Trace], hints: Sequence[int | None], notices: Sequen
     Returns:
         The set, sorted by rank, then by start; ranks, windows and clock offsets filled in.
     """
-    if len(traces) == 1:
-        return TraceSet(tuple(traces), tuple(notices))
     said: list[Notice] = list(notices)
+    if len(traces) == 1:
+        said += _misnamed(traces, hints)
+        return TraceSet(tuple(traces), tuple(said))
     ranked = _ranked(list(traces), list(hints), said)
     windowed = _windowed(ranked, said)
+    said += _absent(windowed)
     return TraceSet(tuple(_on_one_clock(windowed, said)), tuple(said))
 
 
@@ -67,7 +69,31 @@ def _ranked(traces: list[Trace], named: list[int | None], said: list[Notice]) ->
         text = f"All {len(traces)} traces claim rank {traces[0].rank}; ranks {names} taken from the file names."
         said.append(Notice("rank-from-name", len(traces), text))
         return [replace(trace, rank=rank) for trace, rank in zip(traces, named, strict=True) if rank is not None]
+    said += _misnamed(traces, named)
     return traces
+
+
+def _misnamed(traces: Sequence[Trace], named: Sequence[int | None]) -> list[Notice]:
+    """Say where a name and the trace in it differ about the rank: a copy under a wrong name, or a rank within its machine."""
+    apart = [
+        (trace, rank) for trace, rank in zip(traces, named, strict=True) if _says_rank(trace) and rank not in (None, trace.rank)
+    ]
+    if not apart:
+        return []
+    trace, rank = apart[0]
+    text = f"{trace.path.name} is rank {trace.rank} by what the trace says and rank {rank} by its name; the trace counts"
+    more = f" (so for {len(apart)} traces)" if len(apart) > 1 else ""
+    return [Notice("rank-name-differs", len(apart), f"{text}{more}.", level="info")]
+
+
+def _absent(traces: Sequence[Trace]) -> list[Notice]:
+    """Say how many ranks of the job are not among several traces of it."""
+    here = {trace.rank for trace in traces}
+    size = max((trace.world_size or 0 for trace in traces), default=0)
+    if len(here) < 2 or len(here) >= size:
+        return []
+    text = f"{len(here)} of the job's {size} ranks are here ({_listed(sorted(here))}); figures across ranks cover these alone."
+    return [Notice("ranks-absent", size - len(here), text, level="info")]
 
 
 def _listed(numbers: Sequence[int]) -> str:

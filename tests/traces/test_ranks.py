@@ -60,7 +60,7 @@ def ranked(made, starts, claims, names):
 def test_claims_count_more_than_names(made):
     found = ranked(made, (0, 0), [1, 0], [0, 1])
     assert [(trace.path.name, trace.rank) for trace in found.traces] == [("1.json", 0), ("0.json", 1)]
-    assert not found.notices
+    assert {one.code for one in found.notices} == {"rank-name-differs"}
 
 
 def test_without_claims_the_names_count(made):
@@ -115,3 +115,25 @@ def test_broken_claims_are_none(read, wrap, texts):
     for claim in ('"x"', "-1", "1.5", "null", "99999999999", "[]"):
         assert read(wrap(texts, after=f', "distributedInfo": {{"rank": {claim}}}')).trace.rank == 0
     assert read(wrap(texts, after=', "distributedInfo": {"rank": "5"}')).trace.rank == 5
+
+
+def test_a_name_that_contradicts_its_trace_is_said(made):
+    found = ranked(made, (0, 100), [1, 3], [3, 1])
+    assert [trace.rank for trace in found.traces] == [1, 3]
+    assert [(one.code, one.count) for one in found.notices] == [("rank-name-differs", 2)]
+    assert found.notices[0].message == (
+        "0.json is rank 1 by what the trace says and rank 3 by its name; the trace counts (so for 2 traces)."
+    )
+    assert ranked(made, (0,), [1], [2]).notices[0].code == "rank-name-differs"
+    assert not ranked(made, (0,), [1], [1]).notices
+
+
+@pytest.mark.parametrize(("size", "missing"), [(4, 2), ("4", 2), (2, 0), (None, 0), (-4, 0), (True, 0), ("many", 0)])
+def test_ranks_of_the_job_that_are_not_here_are_counted(made, size, missing):
+    opened = [
+        replace(trace, header={"distributedInfo": {"rank": trace.rank, "world_size": size}})
+        for trace in traces(made, 0, 100, claims=[0, 2])
+    ]
+    found = as_set(opened, [None, None])
+    assert [one.count for one in found.notices if one.code == "ranks-absent"] == ([missing] if missing else [])
+    assert not as_set(opened[:1], [None]).notices

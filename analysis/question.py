@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import pkgutil
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.resources import files
 from inspect import Parameter as Argument
@@ -219,11 +220,17 @@ def question(
 
 def all_questions() -> dict[str, Question]:
     """Return every declared question by name, in order; a new file in this folder is found by itself."""
+    _import_declarations()
+    return dict(sorted(_registry.items(), key=lambda item: (item[1].order, item[0])))
+
+
+@cache
+def _import_declarations() -> None:
+    """Import what declares a question, once: looking for it takes longer than many answers."""
     package = import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__):
         if _declares(module.name, package=module.ispkg):
             import_module(f"{__package__}.{module.name}")
-    return dict(sorted(_registry.items(), key=lambda item: (item[1].order, item[0])))
 
 
 def _declares(name: str, *, package: bool) -> bool:

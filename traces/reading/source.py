@@ -141,7 +141,7 @@ def foreign(head: bytes) -> str:
     if head[257:262] == b"ustar":
         return "a tar archive; unpack it first"
     printable = sum(byte >= 32 or byte in b"\t\r\n" for byte in head[:512])
-    return "plain text, not JSON" if printable >= 0.95 * len(head[:512]) else "binary data of an unknown kind"
+    return "plain text, not a JSON object or array" if printable >= 0.95 * len(head[:512]) else "binary data of an unknown kind"
 
 
 def inflater(name: Format) -> Callable[[], Inflater]:

@@ -57,17 +57,20 @@ def _of_trial(recording: Recording, trial: Trial) -> list[Finding]:
     return [_finding(code, evidence, trial) for code, evidence in found if evidence is not None]
 
 
-_kept: WeakKeyDictionary[Trial, tuple[Window, Seen]] = WeakKeyDictionary()
-"""A live screen asks four times a second, and windows come every few seconds."""
+_kept: WeakKeyDictionary[Window, tuple[int, Seen]] = WeakKeyDictionary()
+"""By the newest window how many there were, and what they show: a live screen asks often, and windows come every few seconds."""
 
 
 def _seen(recording: Recording, trial: Trial) -> Seen | None:
     if not trial.windows:
         return None
-    newest, seen = _kept.get(trial, (None, None))
-    if seen is None or newest is not trial.windows[-1]:
+    *older, newest = trial.windows
+    count, seen = _kept.get(newest, (0, None))
+    if seen is None or count != len(trial.windows):
         seen = Seen(recording.events(trial.variant, trial.case.text))
-        _kept[trial] = trial.windows[-1], seen
+        _kept[newest] = len(trial.windows), seen
+        for window in older:
+            _kept.pop(window, None)
     return seen
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -15,7 +16,7 @@ from .question import Column
 from .structure import structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kinetop.traces.live.recording import Recording, Trial
     from kinetop.traces.live.worker.case import Case
@@ -107,6 +108,37 @@ COLUMNS: tuple[Column, ...] = (
 """Columns of `table`; times in microseconds."""
 
 
+class Intervals:
+    """Intervals kept while few samples were added: a screen that is drawn often does not draw them all anew.
+
+    Args:
+        share: of the samples that must be new before an interval is made again.
+    """
+
+    def __init__(self, share: float = 0.1) -> None:
+        self._share = share
+        self._kept: dict[Any, tuple[int, int, tuple[float, float]]] = {}
+
+    def of(
+        self, key: Any, seen: int, us: pl.Series, median_us: float, make: Callable[[], tuple[float, float]]
+    ) -> tuple[float, float]:
+        """Return the interval of a trial's median, a former one where it still does.
+
+        Args:
+            key: of the trial.
+            seen: samples that were ever taken of it.
+            us: those that the figures are made from.
+            median_us: their median; an interval that does not hold it is out of date.
+            make: draws it.
+        """
+        before, count, (low, high) = self._kept.get(key, (0, 0, (0.0, 0.0)))
+        fits = 0 <= seen - before < self._share * len(us) and count <= len(us) and low <= median_us <= high
+        if not fits:
+            low, high = make()
+            self._kept[key] = seen, len(us), (low, high)
+        return low, high
+
+
 def table(recording: Recording, **options: Any) -> pl.DataFrame:
     """Return the figures of every trial, in the order in which they were first heard of.
 
@@ -133,6 +165,7 @@ def rows(
     peaks: Peaks | None = None,
     resamples: int = stats.RESAMPLES,
     seed: int = 0,
+    intervals: Intervals | None = None,
 ) -> list[dict[str, Any]]:
     """Return the figures of every trial as objects: `COLUMNS`, and `structure` where a step was profiled.
 
@@ -143,6 +176,7 @@ def rows(
         peaks: limits of the device; by its name where None.
         resamples: resamples of each interval; a screen that is drawn often takes fewer.
         seed: of the resamples.
+        intervals: those that were made before, of the same recording; all are made anew where None.
     """
     every, events = _grouped(recording.samples()), _grouped(recording.events())
     limits = peaks if peaks is not None else peaks_of(recording.environment.get("device_name"))
@@ -151,7 +185,8 @@ def rows(
         key = clean(trial.variant), clean(trial.case.text)
         row = facts(trial, recording.variants.get(trial.variant, {}))
         if (samples := every.get(key)) is not None:
-            row |= times(samples, resamples=resamples, seed=seed)
+            known = None if intervals is None else partial(intervals.of, key, trial.seen)
+            row |= times(samples, resamples=resamples, seed=seed, known=known)
             row |= rates(row, trial, limits, price_per_hour)
         if (seen := events.get(key)) is not None:
             row |= counts(structure(seen, trial.case), trial.case)
@@ -175,18 +210,26 @@ def kept(samples: pl.DataFrame) -> pl.DataFrame:
     return clean if clean.height >= ENOUGH else samples
 
 
-def times(samples: pl.DataFrame, *, resamples: int = stats.RESAMPLES, seed: int = 0) -> dict[str, Any]:
+def times(
+    samples: pl.DataFrame,
+    *,
+    resamples: int = stats.RESAMPLES,
+    seed: int = 0,
+    known: Callable[[pl.Series, float, Callable[[], tuple[float, float]]], tuple[float, float]] | None = None,
+) -> dict[str, Any]:
     """Return the columns about time of one trial.
 
     Args:
         samples: ns, throttled, contended; one row a sample, in the order taken, at least one.
         resamples: resamples of the interval.
         seed: of the resamples.
+        known: gives the interval, maybe without drawing it; see `Intervals`.
     """
     us = kept(samples)["ns"] / 1000
-    low, high = stats.bootstrap_interval(us, resamples=resamples, seed=seed)
+    draw, median_us = partial(stats.bootstrap_interval, us, resamples=resamples, seed=seed), stats.median(us)
+    low, high = draw() if known is None else known(us, median_us, draw)
     found = {
-        "median_us": stats.median(us),
+        "median_us": median_us,
         "low_us": low,
         "high_us": high,
         "p10_us": stats.percentile(us, 10),

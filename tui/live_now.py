@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kinetop.analysis.question import Column
     from kinetop.analysis.sweep import Choice
+    from kinetop.analysis.trials import Intervals
     from kinetop.traces.live.recording import Recording, Trial
     from kinetop.traces.live.worker.case import Case
     from kinetop.traces.live.worker.frames import Frame
@@ -36,6 +37,8 @@ RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
 REST = {"table": 10, "parts": 20, "findings": 25, "sweep": 10}
 """A piece is not made again before this many times of what it took: the processors belong to what is measured."""
+LEAST_REST_S = {"table": 0.5, "findings": 2.0}
+"""Nor before so many seconds: nobody reads them faster."""
 WINDOWS_SHOWN = 2
 """Windows of a trial that the figures on the screen are made from; `bench` takes all."""
 QUIET = frozenset({"beat", "telemetry", "log", "link"})
@@ -121,6 +124,7 @@ class Board:
         """Frames that may change anything that is shown."""
         self._troubles: deque[str] = deque(maxlen=ERRORS_SHOWN)
         self._tape = Tape()
+        self._intervals: Intervals | None = None
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -238,11 +242,13 @@ class Board:
     def _table(self, wish: Wish) -> tuple[pl.DataFrame, tuple[Column, ...]]:
         from kinetop.analysis import trials
 
+        self._intervals = self._intervals or trials.Intervals()
         made = trials.table(
             self.of(wish.case, wish.variants),
             base=wish.baseline or None,
             price_per_hour=wish.price_per_hour,
             resamples=RESAMPLES,
+            intervals=self._intervals,
         )
         return with_status(made, wish.variants, self.recording), trials.COLUMNS
 
@@ -303,7 +309,8 @@ class Board:
         begun_s = time.monotonic()
         answer = self._ask(piece, make, last[3] if last is not None and fits else none)
         ended_s = time.monotonic()
-        self._pieces[piece] = about, version, ended_s + REST[piece] * (ended_s - begun_s), answer
+        rest_s = max(LEAST_REST_S.get(piece, 0.0), REST[piece] * (ended_s - begun_s))
+        self._pieces[piece] = about, version, ended_s + rest_s, answer
         return answer
 
     def _ask(self, piece: str, make: Callable[[], Any], otherwise: Any) -> Any:

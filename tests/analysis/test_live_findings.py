@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from kinetop.analysis import live_findings
 from kinetop.analysis.live_rules import RULES
+from kinetop.analysis.seen import Seen
 from kinetop.traces.live.recording import Recording
 from kinetop.traces.live.worker.case import Case
 from kinetop.traces.live.worker.frames import Frame, Reader, pack
@@ -339,3 +341,18 @@ def test_launch_bound() -> None:
 def test_lost_events() -> None:
     assert "3 launches in 1 windows" in found(gpu_window(90_000, dropped=3))["lost-events"].evidence
     assert "lost-events" not in found(gpu_window(90_000))
+
+
+def test_windows_are_read_once_though_trials_are_copied(windowed: Windowed, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    q, _, _ = tensors(torch)
+    made, read = windowed(CASE, {"mine": lambda: q + q}), []
+
+    def counted(events: Any) -> Seen:
+        read.append(events)
+        return Seen(events)
+
+    monkeypatch.setattr(live_findings, "Seen", counted)
+    for _ in range(3):
+        made.trials = {key: replace(trial) for key, trial in made.trials.items()}
+        live_findings.find(made)
+    assert len(read) == 1

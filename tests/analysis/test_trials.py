@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from kinetop.analysis import trials
 from kinetop.analysis.peaks import Peaks, given, peaks_of
 from kinetop.analysis.structure import Structure, structure
+from kinetop.traces.live.recording import Recording
 from kinetop.traces.live.worker.case import Case
+from kinetop.traces.live.worker.frames import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,3 +157,28 @@ def test_peaks_by_name_or_as_given() -> None:
     assert peaks_of(None) == Peaks()
     assert given(50, None, peaks_of("NVIDIA H200")).tflops["fp32"] == 50
     assert given(None, 9.0, peaks_of("NVIDIA H200")) == Peaks(peaks_of("NVIDIA H200").tflops, 9.0)
+
+
+def test_intervals_are_made_again_when_enough_is_new() -> None:
+    known = trials.Intervals()
+
+    def ends(low: float, high: float) -> Callable[[], tuple[float, float]]:
+        return lambda: (low, high)
+
+    us = pl.Series([5.0] * 100)
+    assert known.of("a", 100, us, 5.0, ends(4, 6)) == (4, 6)
+    assert known.of("a", 109, us, 5.5, ends(3, 7)) == (4, 6)
+    assert known.of("b", 109, us, 5.5, ends(1, 9)) == (1, 9)
+    assert known.of("a", 109, us, 6.5, ends(5, 7)) == (5, 7), "the median left it"
+    assert known.of("a", 119, us, 6.5, ends(6, 7)) == (6, 7), "a tenth is new"
+    assert known.of("a", 120, us.head(50), 6.5, ends(6, 8)) == (6, 8), "fewer samples are looked at"
+    assert known.of("a", 3, us.head(3), 6.5, ends(6, 9)) == (6, 9), "it began anew"
+
+
+def test_figures_with_intervals_kept_are_those_without() -> None:
+    case = Case.of("1,4,64,64", dtype="fp32")
+    made, known = Recording(), trials.Intervals()
+    for number in range(4):
+        header = {"kind": "samples", "variant": "eager", "case": case.to_dict(), "round": number, "marks": []}
+        made.add(Frame(header, {"ns": array("q", [1000 + 7 * (at % 13) + number for at in range(40)])}))
+        assert trials.rows(made, intervals=known) == trials.rows(made)

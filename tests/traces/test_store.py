@@ -22,8 +22,8 @@ ROOT = Path(kinetop.__file__).parent.parent
 
 
 @pytest.fixture(autouse=True)
-def _empty_cache(tmp_path, monkeypatch):
-    """Each of these tests has a cache of its own."""
+def _empty_cache(tmp_path, monkeypatch, import_process):
+    """Each of these tests has a cache of its own, and imports as a user does."""
     monkeypatch.setenv("KINETOP_CACHE_DIR", str(tmp_path / "cache"))
 
 

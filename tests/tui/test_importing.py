@@ -87,7 +87,7 @@ async def test_how_far_it_is(size: tuple[int, int], importing: Callable[..., Non
 
     def body(tell: Callable[[dict[str, Any]], None]) -> None:
         tell(STATE)
-        stop.wait(10)
+        stop.wait(600)
         raise UnreadableError("over")
 
     importing(body)
@@ -142,7 +142,9 @@ async def test_escape_before_the_import_has_begun_goes_home(importing: Callable[
         assert not begun.is_set()
 
 
-async def test_a_cancelled_import_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_import_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, import_process: None
+) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("KINETOP_CACHE_DIR", str(cache))
     event = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":%d,"dur":1,"args":{"device":0,"stream":7}}'

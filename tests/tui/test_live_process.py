@@ -106,6 +106,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason=
 @torch_here
 @pytest.mark.parametrize("ending", ["q", "hangup", "closed", "kill"])
 def test_live_measures_and_leaves_no_process(tmp_path: Path, terminals: list[Terminal], ending: str) -> None:
+    if ending in {"hangup", "closed"} and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        pytest.skip("the signal is ignored here, as under nohup, and kinetop leaves it so")
     terminal = Terminal(tmp_path, "live", "--variants", "eager,sdpa:math", "--shape", "1,2,64,16")
     terminals.append(terminal)
     terminal.shows("eager", "sdpa:math", "aten::")
@@ -134,8 +136,9 @@ def test_the_demo_replays_and_no_colour_is_sent(tmp_path: Path, terminals: list[
     terminals.append(terminal)
     terminal.shows("the session ends here", "sdpa:flash", "parts")
     assert terminal.said.isascii()
-    idle = terminal.read(6) and terminal.read(4)
-    assert idle == "", "nothing is written while nothing changes"
+    end = time.monotonic() + PATIENCE_S
+    while terminal.read(4):
+        assert time.monotonic() < end, "nothing is written while nothing changes"
     terminal.press("q")
     assert terminal.process.wait(20) == 0
 

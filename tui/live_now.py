@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from .live_status import seconds, trouble, with_status
+from .live_status import BUSY, seconds, trouble, with_status
 from .live_sweep import SweepNow
 from .live_tape import Tape, reason
 
@@ -35,7 +35,7 @@ LOG_SHOWN = 300
 ERRORS_SHOWN = 10
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
-REST = {"table": 10, "parts": 20, "findings": 25, "sweep": 10}
+REST = {"table": 10, "parts": 20, "base parts": 20, "findings": 25, "sweep": 10}
 """A piece is not made again before this many times of what it took: the processors belong to what is measured."""
 LEAST_REST_S = {"table": 0.5, "findings": 2.0}
 """Nor before so many seconds: nobody reads them faster."""
@@ -70,8 +70,13 @@ class Chosen:
     """Its newest samples."""
     marked: tuple[bool, ...] = ()
     """Which of them were taken while throttled or beside other load."""
+    windows_at: tuple[int, ...] = ()
+    """Places among them before which a window was profiled."""
     parts: tuple[tuple[str, float, float], ...] = ()
     """Name, microseconds of a step, percent."""
+    base: str = ""
+    base_parts: tuple[tuple[str, float, float], ...] = ()
+    """The baseline and its parts, where one was chosen that is not this variant."""
     ops: pl.DataFrame | None = None
     ops_columns: tuple[Column, ...] = ()
 
@@ -129,14 +134,14 @@ class Board:
     @property
     def state(self) -> tuple[Any, ...]:
         """Differs when there is something else to show."""
-        return self._heard, self._compiling_s, self._tape.path, self.late, *sorted(self._problems.items())
+        return self._heard, self._busy_s, self._tape.path, self.late, *sorted(self._problems.items())
 
     @property
-    def _compiling_s(self) -> int | None:
-        """Whole seconds for which a variant has been compiling, which its row counts."""
+    def _busy_s(self) -> int | None:
+        """Whole seconds for which a variant has been made ready, which its row counts."""
         said = self.recording
         trial = said.trial(str(said.doing.get("variant")))
-        since_s = seconds(said, trial.variant) if trial is not None and trial.state == "COMPILING" else None
+        since_s = seconds(said, trial.variant) if trial is not None and trial.state in BUSY else None
         return None if since_s is None else int(since_s)
 
     @property
@@ -177,7 +182,7 @@ class Board:
         self.late = False
         about = (wish.case, wish.variants)
         asked = (*about, wish.baseline, wish.price_per_hour)
-        version = (self._changes, self._compiling_s)
+        version = (self._changes, self._busy_s)
         table, columns = self._made("table", asked, version, lambda: self._table(wish), (None, ()))
         chosen = self._chosen(wish, table)
         findings = self._made("findings", about, self._changes, lambda: self._findings(wish), ())
@@ -269,16 +274,31 @@ class Board:
         newest = trial.windows[-1] if trial.windows else None
         about = (name, wish.case)
         parts, ops, columns = self._made("parts", about, newest, lambda: self._windows(name, trial.case), ((), None, ()))
+        base_parts = self._base_parts(wish, name)
         samples = trial.samples_ns[-SAMPLES_SHOWN:]
+        first = trial.seen - len(samples)
         return Chosen(
             variant=name,
             row=row,
             latency_us=tuple(ns / 1000 for ns in samples),
             marked=_marked(trial, len(samples)),
+            windows_at=tuple(at - first for at in trial.windows_at if first < at < trial.seen),
+            base=wish.baseline,
+            base_parts=base_parts,
             parts=parts,
             ops=ops,
             ops_columns=columns,
         )
+
+    def _base_parts(self, wish: Wish, name: str) -> tuple[tuple[str, float, float], ...]:
+        base = self.recording.trial(wish.baseline, wish.case) if wish.baseline not in {"", name} else None
+        if base is None or not base.windows:
+            return ()
+        about = (base.variant, base.case)
+        split: tuple[tuple[str, float, float], ...] = self._made(
+            "base parts", about, base.windows[-1], lambda: self._windows(base.variant, base.case)[0], ()
+        )
+        return split
 
     def _windows(self, variant: str, case: Case) -> tuple[Any, ...]:
         from kinetop.analysis import parts, step_ops

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kinetop.traces.live.recording import Recording
     from kinetop.traces.live.worker.frames import Frame
 
+BUSY = frozenset({"COLD", "COMPILING"})
+"""States in which a variant that the worker is at is being made ready."""
 ENDS = frozenset({"lost", "hung", "timeout"})
 """What may befall a worker."""
 
@@ -54,13 +56,15 @@ def row_of(told: dict[str, Any], name: str) -> dict[str, Any]:
 def status_text(state: str, why: str | None, since_s: float | None) -> str:
     """Return a state in small letters with its reason, or how long it has lasted.
 
-    >>> status_text("COMPILING", "", 8.4), status_text("FAILED", "out of memory", None)
-    ('compiling 8 s', 'failed: out of memory')
+    >>> status_text("COMPILING", "", 8.4), status_text("COLD", "", 2), status_text("FAILED", "out of memory", None)
+    ('compiling 8 s', 'preparing 2 s', 'failed: out of memory')
     """
     text = state.lower()
     if why:
         return f"{text}: {clean(why, 200)}"
-    return f"{text} {since_s:.0f} s" if since_s is not None and state == "COMPILING" else text
+    if since_s is not None and state in BUSY:
+        return f"{'preparing' if state == 'COLD' else text} {since_s:.0f} s"
+    return text
 
 
 def seconds(said: Recording, variant: str) -> float | None:

@@ -283,3 +283,8 @@ def test_replay_needs_no_torch(kept: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert "eager" in done.stdout
+
+
+def test_calls_can_be_replayed_from_a_graph() -> None:
+    assert measuring.wanted(device="cuda", graph=True).cases[0].text.endswith("cuda graph")
+    assert "--graph" in run("bench", "--help").output

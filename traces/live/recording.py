@@ -78,6 +78,8 @@ class Trial:
     """`timer`, `cold_cache` and `clock_mhz` of the last samples."""
     windows: list[Window] = field(default_factory=list)
     """Profiled windows, oldest first."""
+    windows_at: list[int] = field(default_factory=list)
+    """For each of these the samples that had been taken before it."""
     updated_ns: int = 0
     """When something was last said about it (Unix time)."""
 
@@ -304,10 +306,11 @@ class Recording:
             raise UnusableError(f"a window of over {MAX_WINDOW_ROWS:,} events")
         case = self._case(frame.header)
         window = self._names.window(frame, case.text)
-        windows = self._trial(frame.header).windows
-        windows.append(window)
+        trial = self._trial(frame.header)
+        trial.windows.append(window)
+        trial.windows_at.append(trial.seen)
         if self.limit:
-            del windows[:-MAX_WINDOWS]
+            del trial.windows[:-MAX_WINDOWS], trial.windows_at[:-MAX_WINDOWS]
         self.dropped += window.dropped
         duty_pct = _numbers(frame.header, "duty_pct")["duty_pct"]
         self.duty_pct = self.duty_pct if duty_pct is None else float(duty_pct)

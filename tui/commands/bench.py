@@ -96,6 +96,7 @@ def bench(
     window: m.Window = None,
     mode: m.Mode = "forward",
     device: m.Device = None,
+    graph: m.Graph = False,
     sweep: Sweep = None,
     samples: Samples = 30,
     min_time: MinTime = "200ms",
@@ -121,7 +122,7 @@ def bench(
 ) -> None:
     """Measure attention variants: times with intervals, rates, errors, parts; needs torch here, in --python or on --host."""
     asked = m.wanted(
-        variants=variants, shapes=shape or (), dtype=dtype, causal=causal, window=window, mode=mode, device=device,
+        variants=variants, shapes=shape or (), dtype=dtype, causal=causal, window=window, mode=mode, device=device, graph=graph,
         python=python, host=host, plugin=plugin, target=target, setup=setup, inputs=inputs, price_per_hour=price_per_hour,
     )  # fmt: skip
     form = shared.chosen_format(kind, json, None)

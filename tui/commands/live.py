@@ -38,6 +38,7 @@ def live(
     window: m.Window = None,
     mode: m.Mode = "forward",
     device: m.Device = None,
+    graph: m.Graph = False,
     python: m.Python = None,
     host: m.Host = None,
     plugin: m.Plugin = None,
@@ -52,8 +53,9 @@ def live(
 ) -> None:
     """Profile attention variants in the terminal, live; needs torch here, in --python or on --host."""
     asked = m.wanted(
-        variants=variants, shapes=[shape] if shape else [], dtype=dtype, causal=causal, window=window, mode=mode, device=device,
-        python=python, host=host, plugin=plugin, target=target, setup=setup, inputs=inputs, price_per_hour=price_per_hour,
+        variants=variants, shapes=[shape] if shape else [], dtype=dtype, causal=causal, window=window, mode=mode,
+        device=device, graph=graph, python=python, host=host, plugin=plugin, target=target, setup=setup, inputs=inputs,
+        price_per_hour=price_per_hour,
     )  # fmt: skip
     if record is not None:
         check_session(record)

@@ -51,6 +51,7 @@ Window = Annotated[
     int | None, typer.Option("--window", min=1, help="Keys that a query sees, its own included.", show_default=False)
 ]
 Mode = Annotated[str, typer.Option("--mode", help="forward, backward (forward and backward together) or decode (one query).")]
+Graph = Annotated[bool, typer.Option("--graph", help="Replay calls from a CUDA graph.", show_default=False)]
 Device = Annotated[
     str | None,
     typer.Option(
@@ -116,6 +117,7 @@ def wanted(
     window: int | None = None,
     mode: str = "forward",
     device: str | None = None,
+    graph: bool = False,
     python: str | None = None,
     host: str | None = None,
     plugin: Sequence[str] | None = None,
@@ -149,6 +151,7 @@ def wanted(
         "window": window,
         "mode": _MODES.get(mode, mode),
         "device": on,
+        "graph": graph,
     }
     texts = list(shapes) or [DEFAULT_SHAPES.get(on, DEFAULT_SHAPE)]
     return Wanted(start, tuple(_case(text, rest) for text in texts), variants, price_per_hour)

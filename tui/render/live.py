@@ -13,13 +13,19 @@ from ..format import ABSENT, clean, size
 from .bars import EIGHTHS, sparkline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kinetop.traces.live.worker.case import Case
 
     from ..live_now import Chosen, Now
 
+    Part = tuple[str, float, str]
+
 LABEL_CELLS = 9
+WINDOW_STYLE = "bold underline $text-warning"
+"""Of the cell of the latency line in which a window was profiled."""
+BAR_CELLS = 12
+"""Of the bars in a line of parts together; with fewer they cannot be told apart."""
 PART_COLOURS = {
     **dict.fromkeys(("qk", "pv", "softmax", "fused"), "$compute"),
     **dict.fromkeys(("scale", "mask"), "$comm"),
@@ -76,32 +82,83 @@ def case_words(case: Case) -> list[tuple[str, str]]:
     return [*words, *([("", "graph")] if case.graph else [])]
 
 
-def parts_lines(chosen: Chosen, problem: str, width: int) -> list[Content]:
-    """Return the chosen variant's parts of a step, each with its bar; two lines where one is too short."""
-    shown = [(PART_NAMES.get(name, name), share, PART_COLOURS.get(name, "")) for name, _, share in chosen.parts if share > 0]
-    if problem or not shown:
-        told = problem or ("no window of it was profiled yet" if chosen.variant else "")
-        return [_labelled("parts").append(Content.styled(clean(told, max(0, width - LABEL_CELLS - 2)), "$muted"))]
-    half = (len(shown) + 1) // 2
+def parts_lines(chosen: Chosen, problem: str, width: int, *, most: int = 2) -> list[Content]:
+    """Return the chosen variant's parts of a step, each with its bar, in two lines where one is too short.
+
+    Where there is a baseline, its parts stand below, and both are in microseconds and on one scale.
+
+    Args:
+        chosen: the variant.
+        problem: why there are none.
+        width: cells of a line.
+        most: lines of each of two variants.
+    """
     room = width - LABEL_CELLS - 2
-    rows = [shown] if _fixed(shown) + 2 * len(shown) <= room or len(shown) < 3 else [shown[:half], shown[half:]]
-    cells = min(max(0, room - _fixed(row)) / sum(share for _, share, _ in row) for row in rows)
-    return [_parts_line("" if at else "parts", row, cells) for at, row in enumerate(rows)]
+    if problem or not chosen.parts:
+        told = problem or ("no window of it was profiled yet" if chosen.variant else "")
+        return [_labelled("parts").append(Content.styled(clean(told, max(0, room)), "$muted"))]
+    if chosen.base_parts:
+        mine, base = (
+            _fitting(_shown([(name, us) for name, us, _ in parts]), room, most, _microseconds)
+            for parts in (chosen.parts, chosen.base_parts)
+        )
+        labels = ["parts µs", *[""] * (len(mine) - 1), clean(chosen.base, LABEL_CELLS - 1), ""]
+        return _bars(labels, [*mine, *base], room, _microseconds)
+    rows = _fitting(_shown([(name, share) for name, _, share in chosen.parts]), room, 2, _share)
+    return _bars(["parts", ""], rows, room, _share)
 
 
-def _fixed(row: Sequence[tuple[str, float, str]]) -> int:
+def _shown(parts: Sequence[tuple[str, float]]) -> list[Part]:
+    """Return name, figure and colour of each part that took time."""
+    return [(PART_NAMES.get(name, name), figure, PART_COLOURS.get(name, "")) for name, figure in parts if figure > 0]
+
+
+def _fitting(shown: list[Part], room: int, lines: int, words: Callable[[float], str]) -> list[list[Part]]:
+    """Return the parts in so many lines at most, the smallest as one, `more`, where else there was no room for bars."""
+    kept, folded = list(shown), 0.0
+    while True:
+        rows = _rows([*kept, *_more(folded)], room, lines, words)
+        if len(kept) <= 3 or all(_fixed(row, words) + BAR_CELLS <= room for row in rows):
+            return rows
+        least = min(kept, key=lambda part: part[1])
+        kept.remove(least)
+        folded += least[1]
+
+
+def _rows(parts: list[Part], room: int, lines: int, words: Callable[[float], str]) -> list[list[Part]]:
+    if lines == 1 or len(parts) < 3 or _fixed(parts, words) + max(BAR_CELLS, 2 * len(parts)) <= room:
+        return [parts]
+    half = (len(parts) + 1) // 2
+    return [parts[:half], parts[half:]]
+
+
+def _more(folded: float) -> list[Part]:
+    return [("more", folded, PART_COLOURS["other"])] if folded else []
+
+
+def _fixed(row: Sequence[Part], words: Callable[[float], str]) -> int:
     """Cells of a line of parts without its bars."""
-    return sum(cell_len(name) + len(_share(share)) + 5 for name, share, _ in row)
+    return sum(cell_len(name) + len(words(figure)) + 5 for name, figure, _ in row)
 
 
-def _parts_line(label: str, row: Sequence[tuple[str, float, str]], cells: float) -> Content:
-    """One line of parts; a percent is `cells` long."""
-    line = _labelled(label)
-    for name, share, colour in row:
-        full, rest = divmod(int(share * cells * 8), 8)
-        bar = "█" * full + (EIGHTHS[rest] if rest else "")
-        line = line.append(Content.assemble((f"{name} ", "bold"), (bar or "▏", colour), f" {_share(share)}   "))
-    return line
+def _bars(labels: Sequence[str], rows: Sequence[Sequence[Part]], room: int, words: Callable[[float], str]) -> list[Content]:
+    """Return a line for each row of parts; bars are on one scale, the longest that fits all."""
+    cells = min(max(0, room - _fixed(row, words)) / (sum(figure for _, figure, _ in row) or 1) for row in rows)
+    lines = []
+    for label, row in zip(labels, rows, strict=False):
+        line = _labelled(label)
+        for at, (name, figure, colour) in enumerate(row):
+            full, rest = divmod(int(figure * cells * 8), 8)
+            bar = "█" * full + (EIGHTHS[rest] if rest else "")
+            line = line.append(
+                Content.assemble("   " if at else "", (f"{name} ", "bold"), (bar or "▏", colour), f" {words(figure)}")
+            )
+        lines.append(line)
+    return lines
+
+
+def _microseconds(us: float) -> str:
+    return f"{us:,.0f}" if us >= 10 else f"{us:.1f}"
 
 
 def _share(share_pct: float) -> str:
@@ -126,6 +183,9 @@ def latency_lines(chosen: Chosen, width: int) -> list[Content]:
     low, top = _scale(chosen.latency_us)
     line = sparkline([min(value, top) for value in chosen.latency_us], min(room, len(chosen.latency_us)), low=low, high=top)
     marks = Content.styled(line.ljust(min(room, 60)), "$accent")
+    for place in chosen.windows_at:
+        cell = place * len(line) // len(chosen.latency_us)
+        marks = marks.stylize(WINDOW_STYLE, cell, cell + 1)
     return [_labelled("latency").append(marks).append(Content.assemble("  ", (text, ""), (warn, "bold $text-warning")))]
 
 
@@ -183,14 +243,24 @@ def findings_page(findings: Sequence[Any], problem: str, width: int) -> list[Con
     if not findings:
         return [Content.styled(" Nothing to note so far.", "$muted")]
     lines = []
-    for finding in findings:
+    for finding, names in _alike(findings):
         mark, style = MARKS.get(finding.level, MARKS["info"])
-        lines.append(Content.assemble(" ", (mark, style), " ", (clean(finding.variant, max(1, width - 4)), "bold $accent")))
+        for at, part in enumerate(_wrapped(", ".join(names), max(10, width - 4))):
+            lines.append(Content.assemble(" ", ("" if at else mark, style), "  " if at else " ", (part, "bold $accent")))
         lines += [Content.styled(f"   {part}", "bold") for part in _wrapped(finding.title, max(10, width - 4))]
-        for name, text in (("seen", finding.evidence), ("do", finding.fix)):
+        evidence = finding.evidence if len(names) == 1 else f"{finding.evidence} ({names[0]})"
+        for name, text in (("seen", evidence), ("do", finding.fix)):
             for at, part in enumerate(_wrapped(text, max(10, width - 10))):
                 lines.append(Content.assemble((f"   {name if at == 0 else '':6}", "$muted"), part))
     return lines
+
+
+def _alike(findings: Sequence[Any]) -> list[tuple[Any, list[str]]]:
+    """Return each thing that was found once, with the variants it was found in, in the order given."""
+    found: dict[tuple[str, str, str], tuple[Any, list[str]]] = {}
+    for finding in findings:
+        found.setdefault((finding.level, finding.title, finding.fix), (finding, []))[1].append(finding.variant)
+    return list(found.values())
 
 
 def log_page(log: Sequence[str], errors: Sequence[str], problems: dict[str, str], width: int) -> list[Content]:

@@ -51,14 +51,19 @@ def heat_map(grid: Grid, width: int) -> list[Content]:
         shown.pop(0)
     head = Content.styled(f"   {grid.label:{name_cells}}" + "".join(f"{size_:>{widths[size_]},}" for size_ in shown), "$muted")
     lines = [head]
+    absent = [row for row in grid.rows if all(grid.states.get((row, size_)) == WORDS["UNAVAILABLE"] for size_ in grid.sizes)]
     for at, row in enumerate(grid.rows):
+        if row in absent:
+            continue
         name = clean(row, name_cells - 1)
         line = Content.assemble((f" {LETTERS[at % len(LETTERS)]} ", "$muted"), name, " " * (name_cells - cell_len(name)))
         for size_ in shown:
             mark, style = _shade(grid, row, size_)
             line = line.append(Content.assemble((f"{texts[size_][at]:>{widths[size_] - 2}} ", style), (mark, style)))
         lines.append(line)
-    legend = f"   {BEST} best   {SHADES[0][1]} within 5 %   ░ 1.5x   ▒ 3x   ▓ 10x   █ more than the best of the column"
+    if absent:
+        lines.append(Content.styled(clean(f"   {WORDS['UNAVAILABLE']}: {', '.join(absent)}", width), "$muted"))
+    legend = f"   {BEST} best   {SHADES[0][1]} to 1.05x of it   ░ 1.5x   ▒ 3x   ▓ 10x   █ more"
     return [line.truncate(width) for line in (*lines, Content.styled(legend, "$muted"))]
 
 

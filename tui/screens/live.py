@@ -70,9 +70,10 @@ class LiveScreen(Screen[None]):
     help_text = (
         "Attention variants measured side by side, round after round, with the profiler off; short profiled windows in between "
         "say where the time goes. The table is sorted with `s` and `S`; the row under the cursor is the one shown below it: "
-        "its parts of a step, its newest samples with the 95 % interval of the median, what was found, and its operators and "
-        "kernels. `t` goes through operators, findings and the worker's log. A state is one of cold, compiling, running, "
-        "throttled, contended, failed, unavailable, paused; the reason stands behind it."
+        "its parts of a step (with a baseline, `b`, beside that one's, in µs), its newest samples with the 95 % interval "
+        "of the median (underlined where a window was profiled), what was found, and its operators and kernels. `t` goes through "
+        "operators, findings and the worker's log. A state is one of cold, preparing, compiling, running, throttled, contended, "
+        "failed, unavailable, paused; the reason stands behind it."
     )
     DEFAULT_CSS = """
     LiveScreen {
@@ -196,10 +197,12 @@ class LiveScreen(Screen[None]):
         self.variants.say_empty(clean(str(why), 300))
         if now.table is not None and now.table is not self.variants.frame:
             self._show_table(now.table, now.columns)
-        self._show("parts", partial(live.parts_lines, now.chosen, now.problems.get("parts", "")))
+        tall = self.size.height >= 30
+        parts = partial(live.parts_lines, now.chosen, now.problems.get("parts", ""), most=2 if tall else 1)
+        self._show("parts", parts)
         self._show("latency", partial(live.latency_lines, now.chosen))
         trouble = now.problems.get("findings", "")
-        most = 3 if self.size.height >= 30 else 1
+        most = 3 if tall else 1
         self._show("finding", partial(live.finding_lines, now.findings, trouble, now.chosen, most=most))
         self._show("machine", partial(live_machine.column, now.telemetry))
         self._show("side-findings", partial(live.findings_page, now.findings, trouble))

@@ -61,7 +61,7 @@ class SweepScreen(Screen[None]):
         #sweep-form { height: 1; background: $surface; }
         #sweep-form Label { padding: 0 1; color: $muted; }
         #sweep-form Input { width: 1fr; border: none; height: 1; padding: 0; background: $surface; }
-        #sweep-said { height: 1; color: $muted; &.-error { color: $text-error; text-style: bold; } }
+        #sweep-said { height: auto; color: $muted; &.-error { color: $text-error; text-style: bold; } }
         #heat, #curves { height: auto; }
         #curves { margin-top: 1; }
         &.-short #curves { display: none; }

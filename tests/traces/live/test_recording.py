@@ -338,3 +338,14 @@ def test_a_limit_below_one_is_refused() -> None:
 def test_samples_are_integers_even_where_there_are_none() -> None:
     made = fed(samples("eager"))
     assert made.samples().schema["ns"] == pl.Int64
+
+
+def test_of_a_window_is_kept_after_how_many_samples_it_was_taken() -> None:
+    made, about = Recording(limit=100), {"variant": "eager", "case": Case.of("1,1,8,8").to_dict()}
+    window = {name: array("q", [0]) for name in ("name", "kind", "start_ns", "dur_ns")}
+    for number in range(12):
+        made.add(Frame({"kind": "samples", **about, "round": number}, {"ns": array("q", [1000] * 5)}))
+        made.add(Frame({"kind": "window", **about, "window": number, "steps": 1, "names": {}, "kinds": ["cpu_op"]}, window))
+    (trial,) = made.trials.values()
+    assert trial.windows_at == [5 * (number + 1) for number in range(4, 12)]
+    assert len(trial.windows) == len(trial.windows_at)

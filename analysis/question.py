@@ -58,6 +58,8 @@ class Column:
     """Short header for narrow tables; the name without its unit when empty."""
     priority: int = 1
     """Order in which columns leave a narrow screen: 3 first, 1 last, 0 never."""
+    prose: bool = False
+    """Whether its texts are sentences: a report writes them whole, below the row's other values."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from .document import trace_facts, trust, window_facts
 from .format import NAME_CELLS, cell, clean, duration, percent, plural
 from .output import flat
 from .render.columns import GAP, Placed, is_text, looks, place
+from .render.columns import Look as ColumnLook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1_000_000
 _PIPED_NAME = 100
 """Cells of a name in a report that no terminal limits: the figures beside it stay in sight; CSV and JSON hold it whole."""
+_INDENT, _LEAST_PROSE = 4, 40
+"""Cells before what is told of a row, and those that a sentence gets at least."""
+_RARE = 3
+"""Priority of columns that a report with sentences leaves to JSON and CSV."""
 _TURN_ROWS = 4
 """Tables of up to this many rows that are too wide are written with a line per column."""
 
@@ -135,6 +140,8 @@ def _table(
     if frame.is_empty() or not columns:
         return [f"(no rows: {none})" if none else "(no rows)"]
     known = looks(frame, columns)
+    if any(column.prose for column in columns):
+        return _told(frame, columns, known, look)
     texts = {
         column.name: [clean(known[column.name].text(value), name_cells) for value in frame[column.name].to_list()]
         for column in columns
@@ -154,6 +161,32 @@ def _table(
     fitted = [[each.fit(text) for text in texts[each.column.name]] for each in placed]
     head = "".join(each.fit(headers[each.column.name]) for each in placed).rstrip()
     return [_heading(head, look.bold), *("".join(parts).rstrip() for parts in zip(*fitted, strict=True))]
+
+
+def _told(frame: pl.DataFrame, columns: Sequence[Column], known: Mapping[str, ColumnLook], look: Look) -> list[str]:
+    """Return rows with sentences: what is short on a line, each sentence below it, whole."""
+    short = [column for column in columns if not column.prose and column.priority < _RARE]
+    prose = [column for column in columns if column.prose]
+    label_width = max(cell_len(known[column.name].header()) for column in prose) + _INDENT
+    room = max(look.width or _NO_LIMIT, label_width + _LEAST_PROSE)
+    lines: list[str] = []
+    for number, row in enumerate(frame.iter_rows(named=True), 1):
+        facts = [_fact(known[column.name], row[column.name]) for column in short if row[column.name] is not None]
+        head, *more = _wrapped("  ".join([f"{number:>{_INDENT - 2}}", *facts]), room)
+        lines += [_heading(head, look.bold), *more]
+        for column in prose:
+            label = f"{' ' * _INDENT}{known[column.name].header():{label_width - _INDENT}}  "
+            told = wrap(clean(row[column.name] or ""), room, initial_indent=label, subsequent_indent=" " * len(label))
+            lines += told if row[column.name] else []
+    return lines
+
+
+def _fact(look: ColumnLook, value: Any) -> str:
+    """Return a value with what it is: the column's name, the value, its unit; the text that names the row speaks for itself."""
+    if is_text(look.column) and look.column.priority == 0:
+        return look.text(value)
+    label = look.header().removesuffix(look.unit).rstrip()
+    return " ".join(part for part in (label, look.text(value), look.unit) if part)
 
 
 def _turned(headers: Mapping[str, str], texts: Mapping[str, Sequence[str]]) -> list[str]:

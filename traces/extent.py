@@ -25,7 +25,7 @@ def extent(traces: TraceSet) -> pl.DataFrame:
 
     Timestamps far from the rest are impossible: over an hour away and over 100 times as far as the rest is long, where they
     are few (at most 3, or 5 %); or at or before time zero of the file, over a second and 100 times the rest's length
-    away from it, where they are the minority.
+    away from it, where they are the minority. What lies over a century from the largest group is, however many they are.
 
     Args:
         traces: the set.
@@ -79,7 +79,8 @@ def _body(times: pl.Series) -> tuple[int, int]:
     """First and last of the sorted times, without the few that lie far from the largest group."""
     groups = (
         pl.DataFrame({"time": times})
-        .with_columns(group=(pl.col("time").diff() > _HOUR_NS).fill_null(value=False).cum_sum())
+        # Microseconds: the difference of two nanosecond stamps may be more than 64 bits hold.
+        .with_columns(group=((pl.col("time") // 1000).diff() > _HOUR_NS // 1000).fill_null(value=False).cum_sum())
         .group_by("group", maintain_order=True)
         .agg(first=pl.col("time").first(), last=pl.col("time").last(), rows=pl.len())
     )
@@ -89,5 +90,6 @@ def _body(times: pl.Series) -> tuple[int, int]:
     far = times.len() - int(near["rows"].sum())
     if far > max(_FEW, _FEW_SHARE * times.len()) or 2 * far >= times.len():
         near = groups
-    first, last = near.select(pl.col("first").min(), pl.col("last").max()).row(0)
-    return first, last
+    low, high = near.select(pl.col("first").min(), pl.col("last").max()).row(0)
+    # No trace lasts a century, and 64 bits hold no sums of such times: the largest group alone then.
+    return (low, high) if high - low <= LONGEST_NS else (first, last)

@@ -61,16 +61,15 @@ def trace_facts(traces: TraceSet) -> dict[str, Any]:
         for trace in traces.traces
         for index, properties in sorted(trace.devices.items())
     ]
-    extent = traces.extent
-    spans_us = (extent["end_ns"] - extent["first_ns"]) / 1000
-    longest = spans_us.max()
+    # Python's integers: what hostile stamps span may be more than 64 bits hold.
+    ends = traces.extent.select("first_ns", "end_ns").drop_nulls().rows()
     return {
         "paths": [str(trace.path) for trace in traces.traces],
         "events": sum(trace.report.events for trace in traces.traces),
         "ranks": sorted({trace.rank for trace in traces.traces}),
         "world_size": next((trace.world_size for trace in traces.traces if trace.world_size is not None), None),
         "devices": devices,
-        "span_us": plain(longest),
+        "span_us": max(((end - first) / 1000 for first, end in ends), default=None),
     }
 
 

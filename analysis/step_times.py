@@ -119,17 +119,17 @@ def step_times(work: Work, *, compare: str | None) -> dict[str, pl.DataFrame]:
 def _parted(work: Work) -> pl.DataFrame:
     """Return the steps in scope with their parts in nanoseconds."""
     scope = work.scope
-    gpu = scoped(work.trace, where=scope.where, rank=scope.rank, device=scope.device).gpu
+    gpu = scoped(work.trace, where=scope.where, rank=scope.rank, device=scope.device).gpu.with_columns(*_keyed())
     rows = _rows(work)
-    segments = _segments(work.trace, gpu, rows)
-    parts = {name: intervals.covered(rows, segments.filter(pl.col("category") == name), _KEYS) for name in [*CATEGORIES][:-1]}
-    rows = rows.with_columns(
-        *(series.alias(f"{name}_ns") for name, series in parts.items()),
-        busy_ns=intervals.covered(rows, gpu.select(*_keyed(), "start_ns", "end_ns"), _KEYS),
-        wall_ns=pl.col("end_ns") - pl.col("start_ns"),
+    parts = intervals.exclusive(rows, _sets(work.trace, gpu, rows), _KEYS).select(pl.all().name.suffix("_ns"))
+    wall = pl.col("end_ns") - pl.col("start_ns")
+    rows = rows.with_columns(parts).with_columns(
+        wall_ns=wall,
+        busy_ns=pl.sum_horizontal(f"{name}_ns" for name in _ON_GPU),
+        other_ns=wall - pl.sum_horizontal(parts.columns),
     )
-    rows = rows.with_columns(other_ns=pl.col("wall_ns") - pl.sum_horizontal(f"{name}_ns" for name in parts))
-    return _with_use(_with_launched(rows, gpu, work.trace), gpu, work.trace)
+    own = with_step(gpu, work.trace).drop_nulls("step")
+    return _with_use(_with_launched(rows, own), own, work.trace)
 
 
 _KEYS = ("part", "lane")
@@ -142,7 +142,7 @@ def _keyed() -> tuple[pl.Expr, pl.Expr]:
 
 def _rows(work: Work) -> pl.DataFrame:
     """One row for each step in scope and each device its trace has work on."""
-    scope, every = work.scope, scoped(work.trace, rank=work.scope.rank, device=work.scope.device).all_gpu
+    scope, every = work.scope, scoped(work.trace, rank=work.scope.rank, device=work.scope.device).windows
     found = steps(work.trace).with_columns(
         partial=pl.col("start_ns") == pl.col("start_ns").max().over("part"), kind=pl.col("name").str.replace_all(r"\d+", "#")
     )
@@ -152,7 +152,7 @@ def _rows(work: Work) -> pl.DataFrame:
         {"part": range(len(work.trace.traces)), "file_rank": [one.rank for one in work.trace.traces]},
         schema={"part": pl.Int32, "file_rank": pl.Int32},
     )
-    places = every.select(*DEVICE).unique()
+    places = every.select(*DEVICE)
     rows = found.join(ranks, on="part").join(places, on="part", how="left")
     rows = rows.with_columns(rank=pl.coalesce("rank", "file_rank"), lane=pl.col("device").fill_null(-1))
     if scope.rank is not None:
@@ -162,38 +162,33 @@ def _rows(work: Work) -> pl.DataFrame:
     return rows.sort("part", "lane", "start_ns").select(*DEVICE, "lane", "step", "kind", "start_ns", "end_ns", "partial")
 
 
-def _segments(trace: TraceSet, gpu: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the time that each category has for itself, by part and lane."""
-    kernel = pl.col("kind") == "kernel"
+_ON_GPU = ("kernel", "memcpy", "memset", "communication")
+"""Categories of GPU work; the rest is the host's."""
+
+
+def _sets(trace: TraceSet, gpu: pl.DataFrame, rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """Return the times of each category but the last, in order of priority, by part and lane."""
     communicates = pl.col("class") == "comm"
-    on_gpu = {
-        "kernel": kernel & ~communicates,
-        "memcpy": pl.col("kind") == "memcpy",
-        "memset": pl.col("kind") == "memset",
-        "communication": kernel & communicates,
-    }
-    sets = {
-        name: intervals.union(gpu.filter(test).select(*_keyed(), "start_ns", "end_ns"), _KEYS) for name, test in on_gpu.items()
-    }
+    of_kind = gpu.select(*_KEYS, "start_ns", "end_ns", kind=pl.when(communicates).then(pl.lit("communication")).otherwise("kind"))
+    sets = {name: of_kind.filter(pl.col("kind") == name) for name in _ON_GPU}
     lanes = rows.select(*_KEYS).unique()
     for name, host in _host(trace).items():
         sets[name] = intervals.union(host, ["part"]).join(lanes, on="part").select(*_KEYS, "start_ns", "end_ns")
-    first = pl.coalesce(*(pl.when(pl.col(name) > 0).then(pl.lit(name)) for name in sets))
-    return intervals.sweep(sets, _KEYS).with_columns(category=first)
+    return sets
 
 
 def _host(trace: TraceSet) -> dict[str, pl.DataFrame]:
     """Return what the host did, by category, in order of priority."""
     found = ranges(trace, [*schema.LAUNCH_CATS, *schema.OP_CATS, "user_annotation"], "cat", "name")
-    cat, loads = pl.col("cat").cast(pl.String), pl.col("name").cast(pl.String).str.contains(LOADER)
-    calls = cat.is_in(list(schema.LAUNCH_CATS))
-    tests = {"runtime": calls, "data_loader": ~calls & loads, "cpu_op": cat.is_in(list(schema.OP_CATS)) & ~loads}
+    names = found["name"].unique()
+    loading = names.filter(names.cast(pl.String).str.contains(LOADER).fill_null(value=False))
+    calls, loads = pl.col("cat").is_in(list(schema.LAUNCH_CATS)), pl.col("name").is_in(loading.implode())
+    tests = {"runtime": calls, "data_loader": ~calls & loads, "cpu_op": pl.col("cat").is_in(list(schema.OP_CATS)) & ~loads}
     return {name: found.filter(test).select("part", "start_ns", "end_ns") for name, test in tests.items()}
 
 
-def _with_launched(rows: pl.DataFrame, gpu: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
+def _with_launched(rows: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
     """Add the work that each step launched."""
-    own = with_step(gpu, trace).drop_nulls("step").with_columns(*_keyed())
     keys = [*_KEYS, "step"]
     counts = own.group_by(keys).agg(launched=pl.len().cast(pl.Int64))
     busy = intervals.total(own, keys).rename({"total_ns": "launched_busy_ns"})
@@ -201,19 +196,18 @@ def _with_launched(rows: pl.DataFrame, gpu: pl.DataFrame, trace: TraceSet) -> pl
     return rows.with_columns(pl.col("launched", "launched_busy_ns").fill_null(0))
 
 
-def _with_use(rows: pl.DataFrame, gpu: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
+def _with_use(rows: pl.DataFrame, own: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
     """Add how well the kernels that a step launched fill the device."""
     blocks = trace.events.filter(pl.col("blocks_per_sm").is_not_null()).select("part", "event_id", "blocks_per_sm").collect()
-    kernels = gpu.filter(pl.col("kind") == "kernel").join(blocks, on=["part", "event_id"], how="left", maintain_order="left")
-    kernels = with_step(kernels, trace).drop_nulls("step").with_columns(*_keyed())
+    kernels = own.filter(pl.col("kind") == "kernel").join(blocks, on=["part", "event_id"], how="left", maintain_order="left")
     dur, fill = pl.col("dur_ns"), pl.col("blocks_per_sm").clip(0, 1)
-    by_name = kernels["name"].unique().to_frame()
-    by_name = by_name.with_columns(matrix=pl.col("name").cast(pl.String).str.contains(_MATRIX_UNITS))
-    used = kernels.join(by_name, on="name").group_by([*_KEYS, "step"]).agg(
+    names = kernels["name"].unique()
+    matrix = pl.col("name").is_in(names.filter(names.str.contains(_MATRIX_UNITS).fill_null(value=False)).implode())
+    used = kernels.group_by([*_KEYS, "step"]).agg(
         fill=_weighted(fill, dur),
         occupancy_pct=_weighted(pl.col("occupancy_pct"), dur),
-        tensor_core_pct=_share(dur.filter("matrix").sum(), dur.sum()),
-    )  # fmt: skip
+        tensor_core_pct=_share(dur.filter(matrix).sum(), dur.sum()),
+    )
     made = rows.join(used, on=[*_KEYS, "step"], how="left", maintain_order="left")
     running = pl.col("kernel_ns") + pl.col("communication_ns")
     return made.with_columns(sm_efficiency_pct=_share(pl.col("fill") * running, pl.col("wall_ns")))

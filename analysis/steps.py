@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from kinetop.traces import schema
+from kinetop.traces.pairs import ranges
+
+from .linked import with_links
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -38,26 +41,28 @@ def steps(trace: TraceSet) -> pl.DataFrame:
         >>> steps(kinetop.open("tests/data/hazards/69_step_gap_and_overlap.json", cache=False))["step"].to_list()
         [10, 11, 13]
     """
-    name, cat = pl.col("name").cast(pl.String), pl.col("cat").cast(pl.String)
-    mark = pl.coalesce(*(pl.when(name.str.contains(pattern)).then(pl.lit(kind)) for kind, pattern in enumerate(_MARKS)))
-    host = cat.is_in(["user_annotation", *schema.OP_CATS])
+    if (kept := vars(trace).get("_steps")) is None:
+        kept = vars(trace)["_steps"] = _marked(trace)  # most questions ask, and each answer costs two scans
+    return kept
+
+
+def _marked(trace: TraceSet) -> pl.DataFrame:
+    cats = ["user_annotation", *schema.OP_CATS]
+    rows = ranges(trace, cats, "name").filter(pl.col("raw_dur_ns") >= 0)
     # Each distinct name is looked at once: they are few, and events millions.
-    names = trace.events.select(pl.col("name").unique()).collect()["name"]
-    marking = names.filter(names.cast(pl.String).str.contains("|".join(_MARKS)).fill_null(value=False))
-    closed = trace.pairs.frame.lazy().select("part", "event_id", __closed="end_ns")
+    names = pl.DataFrame({"name": rows["name"].unique()})
+    text = pl.col("name").cast(pl.String)
+    mark = pl.coalesce(*(pl.when(text.str.contains(pattern)).then(pl.lit(kind)) for kind, pattern in enumerate(_MARKS)))
+    names = names.with_columns(mark=mark).drop_nulls()
     rows = (
-        trace.events.filter(pl.col("name").is_in(marking.implode()), host)
-        .select("part", "event_id", "dur_ns", name=name, start_ns="ts_ns", mark=mark)
-        .filter(pl.col("mark").is_not_null())
-        .join(closed, on=["part", "event_id"], how="left")
-        .with_columns(end_ns=pl.coalesce("__closed", pl.col("start_ns") + pl.col("dur_ns")))
-        .filter(pl.col("end_ns") >= pl.col("start_ns"))
+        rows.filter(pl.col("name").is_in(names["name"].implode()))
+        .join(names, on="name", maintain_order="left")
         .filter(pl.col("mark") == pl.col("mark").min().over("part"))
         .sort("part", "start_ns")
-        .collect()
     )
-    written = pl.col("name").str.extract(r"^ProfilerStep\s*#\s*(\d+)").cast(pl.Int64, strict=False)
-    return rows.with_columns(step=pl.coalesce(written, pl.int_range(1, pl.len() + 1).over("part"))).select(*STEP_COLUMNS)
+    written = text.str.extract(r"^ProfilerStep\s*#\s*(\d+)").cast(pl.Int64, strict=False)
+    number = pl.coalesce(written, pl.int_range(1, pl.len() + 1).over("part"))
+    return rows.with_columns(text, step=number).select(*STEP_COLUMNS)
 
 
 def with_step(activities: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
@@ -76,12 +81,31 @@ def with_step(activities: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
     found = steps(trace)
     if found.is_empty():
         return activities.with_columns(step=pl.lit(None, pl.Int64))
-    launched = trace.launches.select("part", "event_id", "launch_start_ns")
-    moment = pl.coalesce("launch_start_ns", "start_ns").alias("__moment")
-    keyed = activities.with_row_index("__row").select("__row", "part", "event_id", "start_ns")
-    rows = keyed.join(launched, on=["part", "event_id"], how="left").select("__row", "part", moment).sort("__moment")
-    spans = found.select("part", "step", __begin="start_ns", __end="end_ns").sort("__begin")
-    # The step that began last is the innermost where two overlap.
-    at = rows.join_asof(spans, left_on="__moment", right_on="__begin", by="part", strategy="backward", check_sortedness=False)
-    inside = pl.when(pl.col("__moment") < pl.col("__end")).then(pl.col("step"))
-    return activities.with_columns(at.sort("__row").select(inside.alias("step")).to_series())
+    launched = with_links(activities.select("part", "event_id", "start_ns"), trace, "launch_start_ns")
+    moments = launched.select("part", at_ns=pl.coalesce("launch_start_ns", "start_ns"))
+    return activities.with_columns(step_at(moments, found))
+
+
+def step_at(moments: pl.DataFrame, found: pl.DataFrame) -> pl.Series:
+    """Return the step that each moment lies in; of steps that overlap, the one that began last.
+
+    Args:
+        moments: part, at_ns.
+        found: steps (part, step, start_ns, end_ns).
+
+    Example:
+        >>> import polars as pl
+        >>> found = pl.DataFrame({"part": [0, 0], "step": [7, 8], "start_ns": [10, 20], "end_ns": [20, 30]})
+        >>> step_at(pl.DataFrame({"part": [0, 0, 0], "at_ns": [5, 20, 30]}), found).to_list()
+        [None, 8, None]
+    """
+    # Steps are few: their starts are searched, part by part, and the moments never sorted.
+    rows = moments.with_row_index("row")
+    made = []
+    for (part,), mine in rows.partition_by("part", as_dict=True).items():
+        spans = found.filter(pl.col("part") == part).sort("start_ns", maintain_order=True)
+        before = spans["start_ns"].search_sorted(mine["at_ns"], side="right").cast(pl.Int64) - 1
+        at = before.set(before < 0, None)
+        inside = mine["at_ns"] < spans["end_ns"].gather(at)
+        made.append(mine.select("row", pl.select(pl.when(inside).then(spans["step"].gather(at))).to_series().alias("step")))
+    return pl.concat(made).sort("row")["step"] if made else pl.Series("step", [], dtype=pl.Int64)

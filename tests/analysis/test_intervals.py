@@ -124,3 +124,22 @@ def test_a_name_of_a_set_may_not_hide_a_column() -> None:
     f = frame([(0, 7, 0, 5)])
     with pytest.raises(pl.exceptions.DuplicateError):
         intervals.sweep({"device": f}, KEYS)
+
+
+@given(rows, rows, rows, rows)
+@settings(max_examples=200, deadline=None)
+def test_exclusive_gives_each_moment_to_the_first_set_that_covers_it(a: list, b: list, c: list, d: list) -> None:
+    asked, keys = frame([(r[0], 7, r[2], max(0, r[3])) for r in a]), ["device"]
+    sets = {name: frame(values) for name, values in (("x", b), ("y", c), ("z", d))}
+    made = intervals.exclusive(asked, sets, keys)
+    covers = {name: points(one, keys) for name, one in sets.items()}
+    expected = []
+    for one in asked.iter_rows(named=True):
+        left, row = set(range(one["start_ns"], one["end_ns"])), []
+        for name in sets:
+            taken = left & covers[name].get((one["device"],), set())
+            row.append(len(taken))
+            left -= taken
+        expected.append(tuple(row))
+    assert made.columns == list(sets)
+    assert made.rows() == expected

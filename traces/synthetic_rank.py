@@ -14,6 +14,10 @@ COMPUTE, COPY, COMM = 7, 20, 24
 """Streams: kernels, copies of the next batch, collectives."""
 BASE_TIME_NS = 1_750_000_000_000_000_000
 """`baseTimeNanoseconds` of every synthetic trace; event times count from here."""
+AT_REST = 9_126_805_504
+"""Bytes allocated between steps: weights, their gradients and the optimizer's state."""
+SEGMENT = 2 * 1024 * 1024
+"""Bytes by which the allocator reserves."""
 LAUNCH_LATENCY_NS = 2_600
 KERNEL_SPACING_NS = 640
 
@@ -116,7 +120,7 @@ class Rank:
         self._ops, self._op, self._correlation, self._event = 0, 0, 0, 0
         self._python, self._frames = 0, [0]
         self._seq = 0
-        self._allocated = 9_126_805_504
+        self._allocated, self._reserved = AT_REST, 34_359_738_368
 
     def jitter(self, ns: float) -> int:
         """Return a duration near `ns`, never below 1."""
@@ -237,9 +241,13 @@ class Rank:
         self._allocated += change_bytes
         self._event += 1
         address = 0x7F40_0000_0000 + 4_096 * (abs(change_bytes) % 65_521)
-        reserved = 34_359_738_368
-        figures = (reserved, self._allocated, change_bytes, address, self.device, self._event - 1)
+        self._reserved = max(self._reserved, -(-self._allocated // SEGMENT) * SEGMENT)
+        figures = (self._reserved, self._allocated, change_bytes, address, self.device, self._event - 1)
         self.events.append(_MEMORY % (self.pid, self.thread, stamp(self.host_ns), *figures))
+
+    def free_step(self) -> None:
+        """Record that all is given back that was allocated since the step began."""
+        self.memory(AT_REST - self._allocated)
 
     def annotate_gpu(self, name: str) -> None:
         """Label the step's stretch of the compute stream, as the profiler does."""

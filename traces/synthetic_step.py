@@ -201,7 +201,7 @@ class Model:
                 with rank.op("aten::_fused_adamw_", host_ns=14_000):
                     rank.launch(ADAM)
         with rank.op("Optimizer.zero_grad#AdamW.zero_grad", cat="user_annotation", host_ns=25_000):
-            rank.memory(-2 * LAYER_PARAMETERS)
+            rank.free_step()
 
     def read_loss(self) -> None:
         """Read the loss back, which ends the step on host and device."""

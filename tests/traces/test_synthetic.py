@@ -168,3 +168,13 @@ def test_demo_is_two_ranks_of_a_readable_size(tmp_path: Path) -> None:
 def test_a_plan_that_makes_no_sense_is_refused(plan: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"causes are|at least 1"):
         Plan(**plan)
+
+
+def test_no_more_memory_is_allocated_than_reserved_and_each_step_gives_its_own_back(tmp_path: Path) -> None:
+    # Layers enough that a step holds more than is reserved at the start.
+    for written in write(Plan(ranks=1, steps=3, layers=60, seed=4), tmp_path):
+        told = [event["args"] for event in events_of(written.path) if event["name"] == "[memory]"]
+        allocated, reserved = ([one[f"Total {what}"] for one in told] for what in ("Allocated", "Reserved"))
+        assert all(held >= used > 0 for held, used in zip(reserved, allocated, strict=True))
+        assert max(allocated) > reserved[0]
+        assert allocated.count(min(allocated)) == 3

@@ -28,7 +28,7 @@ class Peaks:
 
 
 def peaks_of(device_name: str | None, sms: int | None = None) -> Peaks:
-    """Return the limits of a device as its maker states them; empty where it is not in `rules/peaks.toml`.
+    """Return the limits of a device as its maker states them; empty where it is not in `rules/devices.toml`.
 
     Args:
         device_name: as the driver says it.
@@ -101,6 +101,6 @@ def given(tflops: float | None, gb_s: float | None, known: Peaks) -> Peaks:
 
 @cache
 def _rules() -> list[dict[str, Any]]:
-    text = (files(__package__) / "rules" / "peaks.toml").read_text()
+    text = (files(__package__) / "rules" / "devices.toml").read_text()
     found: list[dict[str, Any]] = tomllib.loads(text)["peak"]
     return found

@@ -150,7 +150,7 @@ Spoken = dict[str, Any]
 _began_ns = itertools.count(1_700_000_000_000_000_000, 3_600_000_000_000)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def told() -> Callable[..., Any]:
     """Make a recording of what a worker might say: `told(case, {"eager": {...}})`, several cases one after the other.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,8 @@ CASE = Case.of("2,4/2,512,64", dtype="fp32")
 OPS = [("cpu_op", "aten::bmm", 0), ("cpu_op", "aten::_softmax", 0), ("cpu_op", "aten::bmm", 0)]
 
 
-@pytest.fixture
-def made(told: Callable[..., Any]) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def document(told: Callable[..., Any]) -> dict[str, Any]:
     eager = {
         "ns": [[1000] * 10, [2000] * 5],
         "marks": [[], ["throttled"]],
@@ -29,6 +30,12 @@ def made(told: Callable[..., Any]) -> dict[str, Any]:
         "prepared": {"backend": "eager", "error": {"max_abs": float("inf"), "bound": 0.1, "ok": False}},
     }
     return benchmark.document(told(CASE, {"eager": eager, "gone": {"state": "UNAVAILABLE", "why": "no \ud800 CUDA"}}))
+
+
+@pytest.fixture
+def made(document: dict[str, Any]) -> dict[str, Any]:
+    """The document, for a test to do with as it likes."""
+    return copy.deepcopy(document)
 
 
 def test_a_document_holds_figures_raw_samples_and_structure(made: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def running(values: list, device: int) -> dict[int, list]:
 
 
 @given(rows)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_devices_and_breakdown(values: list) -> None:
     tables = summary.function(work_of(values), compat="none")
     for made, parts in zip(tables["devices"].iter_rows(named=True), tables["breakdown"].iter_rows(named=True), strict=True):
@@ -84,7 +84,7 @@ def test_devices_and_breakdown(values: list) -> None:
 
 
 @given(rows, st.integers(1, 9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_busy_share_is_exact(values: list, count: int) -> None:
     work = work_of(values)
     made = busy_share(work, count, by_class=True, streams=True)
@@ -103,7 +103,7 @@ def test_busy_share_is_exact(values: list, count: int) -> None:
 
 
 @given(rows)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_overlap(values: list) -> None:
     tables = overlap.function(work_of(values))
     busy = {device: running(values, device) for device in (0, 1)}

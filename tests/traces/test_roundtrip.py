@@ -126,7 +126,7 @@ def test_each_value_in_each_place(value, read, cut_small):
     ]
     text = "[" + ",\n".join([usual, *heads, *args, usual]) + "]"
     same(read(text.encode()), text)
-    cut_small(100, 60)
+    cut_small(300, 150)
     same(read(text.encode()), text)
 
 

@@ -37,6 +37,20 @@ def run(*arguments: object, code: int = 0) -> Result:
 
 
 @pytest.fixture
+def opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs on one trace share it, with all that was worked out of it."""
+    kept: dict[str, kinetop.TraceSet] = {}
+    opened = trace_module.open_traces
+
+    def open_kept(paths: Path | list[Path], **options: Any) -> kinetop.TraceSet:
+        if (key := str(paths)) not in kept:
+            kept[key] = opened(paths, **options)
+        return kept[key]
+
+    monkeypatch.setattr(trace_module, "open_traces", open_kept)
+
+
+@pytest.fixture
 def clean(hazards: Path) -> Path:
     return hazards / "01_baseline_clean.json"
 
@@ -70,7 +84,7 @@ def test_warnings_have_code_count_offset_and_message(hazards: Path) -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_question_in_every_format(name: str, clean: Path) -> None:
+def test_every_question_in_every_format(name: str, clean: Path, opened_once: None) -> None:
     question = all_questions()[name]
     answer = question.ask(kinetop.open(clean))
     told = json.loads(run(name, clean, "--json").stdout)
@@ -93,7 +107,7 @@ def test_every_question_in_every_format(name: str, clean: Path) -> None:
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_question_on_a_trace_without_gpu_work(name: str, hazards: Path) -> None:
+def test_every_question_on_a_trace_without_gpu_work(name: str, hazards: Path, opened_once: None) -> None:
     told = json.loads(run(name, hazards / "75_cpu_only.json", "--json").stdout)
     assert told["coverage"]["verdict"] == "no gpu"
     assert "no GPU work" in run(name, hazards / "75_cpu_only.json").stdout

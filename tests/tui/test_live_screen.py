@@ -72,7 +72,7 @@ def app_on(made: Link, **options: Any) -> LiveApp:
     return LiveApp(Feed(FeedOptions(**feed), made))
 
 
-async def until(pilot: Pilot[Any], holds: Callable[[], Any], patience_s: float = 30) -> None:
+async def until(pilot: Pilot[Any], holds: Callable[[], Any], patience_s: float = 120) -> None:
     end = time.monotonic() + patience_s
     while not holds():
         if time.monotonic() > end:

@@ -108,8 +108,8 @@ COLUMNS: tuple[Column, ...] = (
 """Columns of `table`; times in microseconds."""
 
 
-class Intervals:
-    """Intervals kept while few samples were added: a screen that is drawn often does not draw them all anew.
+class Kept:
+    """Figures kept while nothing, or few samples, came in: a screen that is drawn often does not make them all anew.
 
     Args:
         share: of the samples that must be new before an interval is made again.
@@ -117,9 +117,19 @@ class Intervals:
 
     def __init__(self, share: float = 0.1) -> None:
         self._share = share
-        self._kept: dict[Any, tuple[int, int, tuple[float, float]]] = {}
+        self._intervals: dict[Any, tuple[int, int, tuple[float, float]]] = {}
+        self._structures: dict[Any, tuple[int, Any, Structure]] = {}
 
-    def of(
+    def structure(self, trial: Trial, make: Callable[[], Structure]) -> Structure:
+        """Return what a step of a trial does, a former one until there is another window."""
+        key = trial.variant, trial.case.text
+        count, newest, found = self._structures.get(key, (0, None, None))
+        if found is None or count != len(trial.windows) or newest is not trial.windows[-1]:
+            found = make()
+            self._structures[key] = len(trial.windows), trial.windows[-1], found
+        return found
+
+    def interval(
         self, key: Any, seen: int, us: pl.Series, median_us: float, make: Callable[[], tuple[float, float]]
     ) -> tuple[float, float]:
         """Return the interval of a trial's median, a former one where it still does.
@@ -131,11 +141,11 @@ class Intervals:
             median_us: their median; an interval that does not hold it is out of date.
             make: draws it.
         """
-        before, count, (low, high) = self._kept.get(key, (0, 0, (0.0, 0.0)))
+        before, count, (low, high) = self._intervals.get(key, (0, 0, (0.0, 0.0)))
         fits = 0 <= seen - before < self._share * len(us) and count <= len(us) and low <= median_us <= high
         if not fits:
             low, high = make()
-            self._kept[key] = seen, len(us), (low, high)
+            self._intervals[key] = seen, len(us), (low, high)
         return low, high
 
 
@@ -165,7 +175,7 @@ def rows(
     peaks: Peaks | None = None,
     resamples: int = stats.RESAMPLES,
     seed: int = 0,
-    intervals: Intervals | None = None,
+    former: Kept | None = None,
 ) -> list[dict[str, Any]]:
     """Return the figures of every trial as objects: `COLUMNS`, and `structure` where a step was profiled.
 
@@ -176,7 +186,7 @@ def rows(
         peaks: limits of the device; by its name where None.
         resamples: resamples of each interval; a screen that is drawn often takes fewer.
         seed: of the resamples.
-        intervals: those that were made before, of the same recording; all are made anew where None.
+        former: figures of the same recording that were made before; all are made anew where None.
     """
     every, events = _grouped(recording.samples()), _grouped(recording.events())
     limits = peaks if peaks is not None else peaks_of(recording.environment.get("device_name"))
@@ -185,11 +195,12 @@ def rows(
         key = clean(trial.variant), clean(trial.case.text)
         row = facts(trial, recording.variants.get(trial.variant, {}))
         if (samples := every.get(key)) is not None:
-            known = None if intervals is None else partial(intervals.of, key, trial.seen)
+            known = None if former is None else partial(former.interval, key, trial.seen)
             row |= times(samples, resamples=resamples, seed=seed, known=known)
             row |= rates(row, trial, limits, price_per_hour)
         if (seen := events.get(key)) is not None:
-            row |= counts(structure(seen, trial.case), trial.case)
+            make = partial(structure, seen, trial.case)
+            row |= counts(make() if former is None else former.structure(trial, make), trial.case)
         made.append(row)
     return against(made, base)
 
@@ -223,7 +234,7 @@ def times(
         samples: ns, throttled, contended; one row a sample, in the order taken, at least one.
         resamples: resamples of the interval.
         seed: of the resamples.
-        known: gives the interval, maybe without drawing it; see `Intervals`.
+        known: gives the interval, maybe without drawing it; see `Kept`.
     """
     us = kept(samples)["ns"] / 1000
     draw, median_us = partial(stats.bootstrap_interval, us, resamples=resamples, seed=seed), stats.median(us)

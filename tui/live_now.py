@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from kinetop.analysis.question import Column
     from kinetop.analysis.sweep import Choice
-    from kinetop.analysis.trials import Intervals
+    from kinetop.analysis.trials import Kept
     from kinetop.traces.live.recording import Recording, Trial
     from kinetop.traces.live.worker.case import Case
     from kinetop.traces.live.worker.frames import Frame
@@ -129,7 +129,7 @@ class Board:
         """Frames that may change anything that is shown."""
         self._troubles: deque[str] = deque(maxlen=ERRORS_SHOWN)
         self._tape = Tape()
-        self._intervals: Intervals | None = None
+        self._former: Kept | None = None
 
     @property
     def state(self) -> tuple[Any, ...]:
@@ -247,13 +247,13 @@ class Board:
     def _table(self, wish: Wish) -> tuple[pl.DataFrame, tuple[Column, ...]]:
         from kinetop.analysis import trials
 
-        self._intervals = self._intervals or trials.Intervals()
+        self._former = self._former or trials.Kept()
         made = trials.table(
             self.of(wish.case, wish.variants),
             base=wish.baseline or None,
             price_per_hour=wish.price_per_hour,
             resamples=RESAMPLES,
-            intervals=self._intervals,
+            former=self._former,
         )
         return with_status(made, wish.variants, self.recording), trials.COLUMNS
 

@@ -160,25 +160,35 @@ def test_peaks_by_name_or_as_given() -> None:
 
 
 def test_intervals_are_made_again_when_enough_is_new() -> None:
-    known = trials.Intervals()
+    known = trials.Kept()
 
     def ends(low: float, high: float) -> Callable[[], tuple[float, float]]:
         return lambda: (low, high)
 
     us = pl.Series([5.0] * 100)
-    assert known.of("a", 100, us, 5.0, ends(4, 6)) == (4, 6)
-    assert known.of("a", 109, us, 5.5, ends(3, 7)) == (4, 6)
-    assert known.of("b", 109, us, 5.5, ends(1, 9)) == (1, 9)
-    assert known.of("a", 109, us, 6.5, ends(5, 7)) == (5, 7), "the median left it"
-    assert known.of("a", 119, us, 6.5, ends(6, 7)) == (6, 7), "a tenth is new"
-    assert known.of("a", 120, us.head(50), 6.5, ends(6, 8)) == (6, 8), "fewer samples are looked at"
-    assert known.of("a", 3, us.head(3), 6.5, ends(6, 9)) == (6, 9), "it began anew"
+    assert known.interval("a", 100, us, 5.0, ends(4, 6)) == (4, 6)
+    assert known.interval("a", 109, us, 5.5, ends(3, 7)) == (4, 6)
+    assert known.interval("b", 109, us, 5.5, ends(1, 9)) == (1, 9)
+    assert known.interval("a", 109, us, 6.5, ends(5, 7)) == (5, 7), "the median left it"
+    assert known.interval("a", 119, us, 6.5, ends(6, 7)) == (6, 7), "a tenth is new"
+    assert known.interval("a", 120, us.head(50), 6.5, ends(6, 8)) == (6, 8), "fewer samples are looked at"
+    assert known.interval("a", 3, us.head(3), 6.5, ends(6, 9)) == (6, 9), "it began anew"
 
 
 def test_figures_with_intervals_kept_are_those_without() -> None:
     case = Case.of("1,4,64,64", dtype="fp32")
-    made, known = Recording(), trials.Intervals()
+    made, known = Recording(), trials.Kept()
     for number in range(4):
         header = {"kind": "samples", "variant": "eager", "case": case.to_dict(), "round": number, "marks": []}
         made.add(Frame(header, {"ns": array("q", [1000 + 7 * (at % 13) + number for at in range(40)])}))
-        assert trials.rows(made, intervals=known) == trials.rows(made)
+        assert trials.rows(made, former=known) == trials.rows(made)
+
+
+def test_a_structure_is_made_again_when_there_is_another_window(told: Callable[..., Any]) -> None:
+    recording = told(CASE, {"eager": {"ns": [1000] * 12, "ops": CLONING}})
+    (trial,) = recording.trials.values()
+    known, other = trials.Kept(), Structure(ops={"aten::bmm": 1})
+    first = known.structure(trial, lambda: other)
+    assert known.structure(trial, Structure) is first
+    trial.windows.append(trial.windows[-1])
+    assert known.structure(trial, Structure) == Structure()

@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 def real(shared: Path) -> Callable[[str], kinetop.TraceSet]:
     """Open a real trace by its name below `traces/`; skips where the folder is absent."""
 
-    @cache
-    def opened(name: str) -> kinetop.TraceSet:
-        return kinetop.open(shared / "traces" / name)
+    return lambda name: opened(shared / "traces" / name)
 
-    return opened
+
+@cache
+def opened(path: Path) -> kinetop.TraceSet:
+    """Open a trace once for all tests: what one question worked out of it, such as its calls, is there for the next."""
+    return kinetop.open(path)
 
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +47,7 @@ def _folders() -> Iterator[Any]:
 def every_trace(request: pytest.FixtureRequest) -> kinetop.TraceSet:
     """Each hazard and each real trace in turn, those aside that cannot be read at all."""
     try:
-        return kinetop.open(request.param)
+        return opened(request.param)
     except TraceError as error:
         pytest.skip(f"not a trace: {error}")
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import kinetop
 from kinetop.analysis.attention import ATTENTION_COLUMNS
 from kinetop.analysis.attention_calls import attention_calls
-from kinetop.traces.errors import TraceError
 from kinetop.traces.live.worker.case import Case
 
 if TYPE_CHECKING:
@@ -89,21 +88,12 @@ def test_a_source_name_in_a_generated_kernel_is_no_attention(real: Callable[[str
     assert not kinetop.attention(trace)["kernel"].str.contains("^triton_poi").any()
 
 
-def test_every_trace_and_every_hazard_answers(shared: Path, hazards: Path, real: Callable[[str], kinetop.TraceSet]) -> None:
-    names = [path.name for path in (shared / "traces").iterdir() if path.suffix != ".md"]
-    for trace in [*map(real, names), *filter(None, map(_opened, sorted(hazards.iterdir())))]:
-        for question in (kinetop.attention, kinetop.roofline):
-            found = question(trace)
-            numbers = found.select(pl.selectors.numeric())
-            assert numbers.select(pl.any_horizontal((pl.all() < 0).any()).fill_null(value=False)).item() is False
-            assert not found.select(pl.any_horizontal(pl.selectors.float().is_nan().any()).fill_null(value=False)).row(0)[0]
-
-
-def _opened(path: Path) -> kinetop.TraceSet | None:
-    try:
-        return kinetop.open(path)
-    except TraceError:
-        return None  # said by the import, not by a question
+def test_every_trace_answers(every_trace: kinetop.TraceSet) -> None:
+    for question in (kinetop.attention, kinetop.roofline):
+        found = question(every_trace)
+        numbers = found.select(pl.selectors.numeric())
+        assert numbers.select(pl.any_horizontal((pl.all() < 0).any()).fill_null(value=False)).item() is False
+        assert not found.select(pl.any_horizontal(pl.selectors.float().is_nan().any()).fill_null(value=False)).row(0)[0]
 
 
 # ---- made traces -------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-import kinetop
 from kinetop.analysis.findings import COLUMNS, WEIGHTS, findings
 from kinetop.analysis.findings.rule import CONFIDENCES, rules
 from kinetop.analysis.question import all_questions
@@ -16,7 +15,8 @@ from kinetop.analysis.work import scoped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from kinetop.traces.trace import TraceSet
 
 Rows = list[dict[str, Any]]
 GEMM, BF16_GEMM, SOFTMAX = (
@@ -241,20 +241,16 @@ def test_the_scope_is_kept(made: Callable[..., Any]) -> None:
     assert set(findings(trace)["code"]) == {"host-late", "casts"}
 
 
-@pytest.mark.slow
-def test_every_trace_gives_an_answer_whose_evidence_opens(shared: Path, hazards: Path) -> None:
-    named = 0
-    for path in [*sorted((shared / "traces").iterdir()), *sorted(hazards.iterdir())]:
-        try:
-            trace = kinetop.open(path)
-        except kinetop.TraceError:
-            continue
-        found = findings(trace)
-        named += not found.is_empty()
-        assert found.columns == [column.name for column in COLUMNS]
-        assert (found["what"].str.len_chars() < 600).all()
-        assert not found["what"].str.contains(r"[\n\x1b]").any()
-        for view, where in found.select("view", "where").rows():
-            assert view in all_questions()
-            assert not where or not scoped(trace, where=where).gpu.is_empty(), (path.name, where)
-    assert named > 20
+QUIET = {"compile_triton_attention.json.gz", "sglang_decode.json.gz", "vllm_decode_graph.json.gz"}
+"""Traces in which there is nothing to find."""
+
+
+def test_every_trace_gives_an_answer_whose_evidence_opens(every_trace: TraceSet) -> None:
+    found = findings(every_trace)
+    assert not found.is_empty() or every_trace.traces[0].path.name in QUIET
+    assert found.columns == [column.name for column in COLUMNS]
+    assert (found["what"].str.len_chars() < 600).all()
+    assert not found["what"].str.contains(r"[\n\x1b]").any()
+    for view, where in found.select("view", "where").rows():
+        assert view in all_questions()
+        assert not where or not scoped(every_trace, where=where).gpu.is_empty(), where

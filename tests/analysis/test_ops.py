@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import polars as pl
 import pytest
@@ -19,7 +20,6 @@ from kinetop.analysis.work import scoped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 CATS = {"op": "cpu_op", "call": "cuda_runtime", "note": "user_annotation", "frame": "python_function"}
 quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -290,28 +290,9 @@ def test_depth_cuts_levels_and_keeps_what_is_left(real: Callable[[str], kinetop.
         assert kept.drop("node", "parent").equals(cut.drop("node", "parent"))
 
 
-@pytest.mark.slow
-def test_every_real_trace_answers(shared: Path) -> None:
-    for number, path in enumerate(sorted(path for path in (shared / "traces").iterdir() if path.suffix != ".md")):
-        answers(kinetop.open(path), number)
-
-
-@pytest.mark.slow
-def test_every_hazard_answers(hazards: Path) -> None:
-    opened = 0
-    for number, path in enumerate(sorted(path for path in hazards.iterdir() if path.name != "EXPECTED.json")):
-        try:
-            trace = kinetop.open(path)
-        except kinetop.TraceError:
-            continue
-        opened += 1
-        answers(trace, number)
-    assert opened > 50
-
-
-def answers(trace: kinetop.TraceSet, number: int) -> None:
+def test_every_trace_answers(every_trace: kinetop.TraceSet) -> None:
     """Ask for two groupings with a view each; over many traces all pairs come up."""
-    question = all_questions()["ops"]
+    question, trace, number = all_questions()["ops"], every_trace, crc32(every_trace.traces[0].path.name.encode())
     for group_by, view in ((number, number // 6), (number + 3, number // 6 + 2)):
         result = question.ask(trace, group_by=[*ABSENT][group_by % 6], view=("flat", "tree", "callers", "autograd")[view % 4])
         for table in question.tables:

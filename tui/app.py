@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import time
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -13,21 +13,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
-from textual.worker import Worker, get_current_worker
 
 from kinetop.traces.errors import CancelledError
 
 from .keys import Commands
-from .messages import ImportEnded, ImportProgress
+from .messages import ImportEnded
+from .opening import open_for
 from .options import Options
 from .render.plain import PlainText
 from .scope import Scope
+from .signals import on_ending
 from .theme import THEMES, class_colours, colourless, default_theme
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.filter import LineFilter
+    from textual.worker import Worker
 
     from kinetop.traces.trace import TraceSet
 
@@ -37,7 +39,6 @@ SCREENS = {"overview": "OverviewScreen", "kernels": "KernelsScreen", "idle": "Id
 """Views with a screen of their own, by module of `tui.screens`; any other question gets a table."""
 TWINS = frozenset({"summary"})
 """Questions that a view of another name shows."""
-PROGRESS_S = 0.1
 BETWEEN = "between"
 """An empty mode, shown for the moment in which the screen of a mode is replaced."""
 
@@ -101,6 +102,16 @@ class KinetopApp(App[int]):
         filters = super().get_line_filters()
         return [*filters, PlainText()] if self.settings.ascii else filters
 
+    async def run_async(self, **options: Any) -> int | None:
+        """Run; ended from outside, end as with `q`: else Textual's thread would read on where the terminal is gone."""
+        loop = asyncio.get_running_loop()
+
+        def end(code: int) -> None:
+            loop.call_soon_threadsafe(partial(self.exit, return_code=code))
+
+        on_ending(end)
+        return await super().run_async(**options)
+
     def on_mount(self) -> None:
         """Begin with an import, or at home."""
         if self.paths:
@@ -131,33 +142,8 @@ class KinetopApp(App[int]):
         if screen.cancelling:  # before there was anything to cancel
             screen.post_message(ImportEnded(error=CancelledError("stopped")))
             return
-        self._import = self.run_worker(
-            partial(self._open, screen), thread=True, exclusive=True, group="import", exit_on_error=False
-        )
-
-    def _open(self, screen: Screen[Any]) -> None:
-        """Open the paths; runs in a thread, the parsing in a process of its own."""
-        worker = get_current_worker()
-        last_s = 0.0
-
-        def progress(state: dict[str, Any]) -> None:
-            nonlocal last_s
-            if worker.is_cancelled:
-                raise CancelledError("stopped")
-            if (now_s := time.monotonic()) - last_s >= PROGRESS_S:
-                last_s = now_s
-                screen.post_message(ImportProgress(dict(state)))
-
-        try:
-            from kinetop.traces.trace import open_traces
-
-            traces = open_traces(self.paths, jobs=self.settings.jobs, cache=self.settings.cache, progress=progress)
-        except Exception as error:  # the importing screen says it
-            screen.post_message(ImportEnded(error=error))
-            return
-        if not worker.is_cancelled:
-            screen.post_message(ImportEnded(traces=traces))
-            self.post_message(ImportEnded(traces=traces))
+        work = partial(open_for, screen, self.paths, self.settings)
+        self._import = self.run_worker(work, thread=True, exclusive=True, group="import", exit_on_error=False)
 
     def on_import_ended(self, message: ImportEnded) -> None:
         """Show the opened traces."""

@@ -5,9 +5,7 @@ Nothing heavy is imported before a command runs; `kinetop --help` reads only the
 
 from __future__ import annotations
 
-import atexit
 import os
-import signal
 import sys
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,6 +18,7 @@ from kinetop import __version__
 from kinetop.traces.errors import CancelledError, FilterError, TraceError
 
 from . import lazy
+from .signals import on_ending
 from .talk import say
 
 if TYPE_CHECKING:
@@ -144,26 +143,12 @@ def _add_written_commands() -> None:
 _add_written_commands()
 
 
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-_SIGNALLED = {128 + number for number in _SIGNALS}
-
-
-def _end(number: int, _frame: Any) -> None:
-    for other in _SIGNALS:  # a closed terminal sends two; the second must not break off the end
-        signal.signal(other, signal.SIG_IGN)
-    raise SystemExit(128 + number)
-
-
 def main() -> None:
     """Run the command line; ended from outside (`kill`, a closed terminal), it leaves nothing half-made behind."""
-    for number in _SIGNALS:
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores one, and that holds on
-            signal.signal(number, _end)
+    on_ending(_end)
     lazy.defer()
-    try:
-        app(prog_name="kinetop")
-    except SystemExit as ended:
-        if ended.code in _SIGNALLED:  # Python would wait for Textual's thread, which reads on where the terminal is gone
-            atexit._run_exitfuncs()
-            os._exit(int(ended.code))
-        raise
+    app(prog_name="kinetop")
+
+
+def _end(code: int) -> None:
+    raise SystemExit(code)

@@ -29,6 +29,8 @@ _PIPED_NAME = 100
 """Cells of a name in a report that no terminal limits: the figures beside it stay in sight; CSV and JSON hold it whole."""
 _INDENT, _LEAST_PROSE = 4, 40
 """Cells before what is told of a row, and those that a sentence gets at least."""
+_CAPTURES = 16
+"""Files that are told apart by name above the tables."""
 _RARE = 3
 """Priority of columns that a report with sentences leaves to JSON and CSV."""
 _TURN_ROWS = 4
@@ -78,7 +80,16 @@ def headings(result: Result) -> list[str]:
         if window[key] is not None
     ]
     lines.append("  ".join([f"window: {choice}, {length}", *asked]))
-    return lines
+    return [*lines, *_captures(result)]
+
+
+def _captures(result: Result) -> list[str]:
+    """Say which file each capture of a rank is, where a rank has several: the tables number them."""
+    traces = result.work.trace.traces
+    ranks = [trace.rank for trace in traces]
+    several = [trace for trace in traces if ranks.count(trace.rank) > 1]
+    more = [f"and {len(several) - _CAPTURES} more"] if len(several) > _CAPTURES else []
+    return [*(f"rank {one.rank}, window {one.window + 1}: {one.path.name}" for one in several[:_CAPTURES]), *more]
 
 
 def closing(result: Result) -> list[str]:

@@ -44,7 +44,7 @@ def settled() -> Callable[[Pilot[Any]], Awaitable[str]]:
     """Wait until no worker runs and no message waits, then return the screen."""
 
     async def wait(pilot: Pilot[Any]) -> str:
-        for _ in range(4):
+        for _ in range(6):  # an answer may ask for more: table, devices, findings
             await pilot.app.workers.wait_for_complete()
             await pilot.pause()
         return _screen_text(pilot.app)

@@ -105,6 +105,11 @@ class ViewScreen(Screen[None]):
         self.own = own or {}
         """The question's own options."""
         self._requests: dict[str, int] = {}
+        """Number of each slot's newest request."""
+        self._in_work: set[str] = set()
+        """Slots whose thread is at work."""
+        self._waiting: dict[str, Callable[[], None]] = {}
+        """What each such slot does next."""
         self._asked_scope: dict[str, Any] | None = None
         self._last_filter = where or ""
 
@@ -199,7 +204,10 @@ class ViewScreen(Screen[None]):
         self.run(MAIN, self.fetch, self._answer)
 
     def run(self, slot: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run `work` in a thread and `done` with its answer here, unless a newer request took the slot meanwhile."""
+        """Run `work` in a thread and `done` with its answer here, unless a newer request took the slot meanwhile.
+
+        A slot has one thread at a time, since none can be stopped: what comes meanwhile waits, the newest takes its place.
+        """
         request = self._requests[slot] = self._requests.get(slot, 0) + 1
 
         def ask() -> None:
@@ -209,7 +217,14 @@ class ViewScreen(Screen[None]):
                 message = Answered(slot, request, done, error=error)
             self.post_message(message)
 
-        self.run_worker(ask, thread=True, exclusive=True, group=slot, exit_on_error=False)
+        def begin() -> None:
+            self._in_work.add(slot)
+            self.run_worker(ask, thread=True, group=slot, exit_on_error=False)
+
+        if slot in self._in_work:
+            self._waiting[slot] = begin
+        else:
+            begin()
 
     @property
     def table(self) -> FrameTable | None:
@@ -247,6 +262,9 @@ class ViewScreen(Screen[None]):
     def on_answered(self, message: Answered) -> None:
         """Take the newest answer of a slot, drop an older one."""
         message.stop()
+        self._in_work.discard(message.slot)
+        if begin := self._waiting.pop(message.slot, None):
+            begin()
         if message.request != self._requests.get(message.slot):
             return
         error = message.error

@@ -90,7 +90,7 @@ class IdleScreen(ViewScreen):
         with VerticalScroll(id="idle-devices", can_focus=False):
             yield Picture(id="idle-cards")
         yield Tables(EMPTY)
-        yield Picture(id="gap")
+        yield Picture(id="gap", steady=True)
 
     def fetch(self) -> Answer:
         """Ask for the gaps, and for the idle share over time."""

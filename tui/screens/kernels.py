@@ -67,7 +67,7 @@ class KernelsScreen(ViewScreen):
     def body(self) -> ComposeResult:
         """Lay out table and pane."""
         yield KernelTable(id="kernels", empty="no kernel matches")
-        yield Picture(id="detail", classes="pane")
+        yield Picture(id="detail", classes="pane", steady=True)
 
     def fetch(self) -> Result:
         """Ask for the kernels; where a filter from elsewhere names copies only, for the copies too."""

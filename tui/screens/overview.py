@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from ..devices import device_title
 from ..format import clean, plural
 from ..render.devices import Device, cards, rows
 from ..widgets.frame_table import FrameTable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from kinetop.analysis.question import Result
+    from kinetop.analysis.work import Work
     from kinetop.traces.report import Notice
 
 BUCKETS = 256
@@ -31,15 +33,6 @@ FINDINGS = 3
 CARDS = 2
 """With more devices than this, each gets a line instead of a card."""
 SHARES = (("compute", "compute_pct"), ("comm", "exposed_comm_pct"), ("memory", "exposed_memory_pct"), ("idle", "idle_pct"))
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the overview shows."""
-
-    devices: tuple[Device, ...]
-    kernels: Result
-    summary: Result
 
 
 class OverviewScreen(ViewScreen):
@@ -76,22 +69,27 @@ class OverviewScreen(ViewScreen):
         yield Static(" Top kernels", id="caption", markup=False)
         yield FrameTable(id="kernels", empty="no kernel in this scope")
 
-    def fetch(self) -> Answer:
-        """Ask for the summary, the kernels and the busy share."""
-        work = self.work()
-        summary = self.question("summary", work=work)
-        return Answer(tuple(devices(summary)), self.question("kernels", work=work), summary)
+    def fetch(self) -> Result:
+        """Ask for the kernels; the rest follows, since it takes longer."""
+        return self.question("kernels", work=self.work())
 
-    def show(self, answer: Answer) -> None:
-        """Draw the answer."""
-        draw = cards if len(answer.devices) <= CARDS else rows
+    def show(self, answer: Result) -> None:
+        """Fill the table, and ask for the devices."""
+        table = answer.question.tables[0]
+        self.query_one(FrameTable).show(answer.main, table.columns, sort=table.sort)
+        self.say_rows(answer)
+        self.run("devices", partial(self._measured, answer.work), partial(self._show_devices, answer.work))
+
+    def _measured(self, work: Work) -> tuple[Device, ...]:
+        return tuple(devices(self.question("summary", work=work)))
+
+    def _show_devices(self, work: Work, found: tuple[Device, ...]) -> None:
+        """Draw the cards, and ask for what to look at."""
+        draw = cards if len(found) <= CARDS else rows
         nothing = [Content(" No GPU work here: the trace holds no kernels or copies in this scope.")]
-        self.query_one("#cards", Picture).show(partial(draw, answer.devices) if answer.devices else lambda _width: nothing)
-        table = answer.kernels.question.tables[0]
-        self.query_one(FrameTable).show(answer.kernels.main, table.columns, sort=table.sort)
-        self._say_notes(answer.devices)
-        self.say_rows(answer.kernels)
-        self.run("look", partial(self.question, "findings", work=answer.kernels.work), self._show_findings)
+        self.query_one("#cards", Picture).show(partial(draw, found) if found else lambda _width: nothing)
+        self._say_notes(found)
+        self.run("look", partial(self.question, "findings", work=work), self._show_findings)
 
     def drill(self, row: dict[str, Any]) -> None:
         """Open the kernel under the cursor among the kernels."""
@@ -151,7 +149,6 @@ def devices(summary: Result) -> list[Device]:
 
     work = summary.work
     busy = busy_share(work, BUCKETS, streams=True)
-    many_ranks = len({trace.rank for trace in work.trace.traces}) > 1
     found = []
     for at, row in enumerate(summary.tables["breakdown"].iter_rows(named=True)):
         window = work.windows.row(at, named=True)
@@ -161,8 +158,8 @@ def devices(summary: Result) -> list[Device]:
         properties = work.trace.traces[window["part"]].devices.get(row["device"], {})
         found.append(
             Device(
-                title=f"rank {row['rank']}  GPU {row['device']}" if many_ranks else f"GPU {row['device']}",
-                name=clean(str(properties.get("name", "")), 40),
+                title=device_title(work, window),
+                name=_told(str(properties.get("name", "")), work, window["part"]),
                 window_us=row["window_us"],
                 shares=tuple((name, row[column]) for name, column in SHARES),
                 busy=_line(mine.filter(pl.col("stream").is_null())),
@@ -173,6 +170,13 @@ def devices(summary: Result) -> list[Device]:
             )
         )
     return found
+
+
+def _told(model: str, work: Work, part: int) -> str:
+    """What a device is; the file too where its rank has several: `#2` alone says little."""
+    trace = work.trace.traces[part]
+    several = [one.rank for one in work.trace.traces].count(trace.rank) > 1
+    return "  ".join(clean(text, 40) for text in (model, trace.path.name if several else "") if text)
 
 
 def _streams(busy: pl.DataFrame) -> tuple[tuple[str, tuple[float | None, ...]], ...]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.timer import Timer
 
-DEBOUNCE_S = 0.15
+DEBOUNCE_S = 0.05
+"""Keys that come closer together than this, held or pasted ones, are asked once."""
 
 
 class FilterBar(Horizontal):

@@ -1,4 +1,8 @@
-"""The terminal view through a pty: time to the first frame, time from a key to its redraw, and bytes written for it."""
+"""The terminal view through a pty: time to the first frame, time from a key to its redraw, and bytes written for it.
+
+The table and the pane below it, which follows when the cursor rests, are told apart by the lines that are written to.
+Beside the time that a clock shows stands the CPU time of the process (all its threads): it says what a busy machine hides.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import argparse
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -13,12 +18,19 @@ import sys
 import tempfile
 import termios
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from measure import ROOT, keep
 
-QUIET_S = 0.25
+QUIET_S = 0.4
+LINES, CELLS = 40, 140
+TABLE_LINES = range(2, 31)
+"""Lines of the screen on which nothing but a view's table is, with and without a filter line."""
+_PLACE = re.compile(rb"\x1b\[(\d+);\d+H")
+_TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 PRESSES = (
     ("open the kernels view", b"2", 1),
     ("kernels: open the filter", b"/", 1),
@@ -32,6 +44,33 @@ PRESSES = (
     ("idle: sort", b"s", 1),
 )
 """What is pressed, in this order, and how often."""
+
+
+@dataclass(frozen=True)
+class Wrote:
+    """A piece of what the program writes."""
+
+    at_s: float
+    """perf_counter."""
+    cpu_ms: float
+    """CPU time of the process up to it."""
+    text: bytes
+
+    @property
+    def on_table(self) -> bool:
+        """Whether it changes lines of the table."""
+        return any(int(line) in TABLE_LINES for line in _PLACE.findall(self.text))
+
+
+@dataclass(frozen=True)
+class Press:
+    """What a key led to: up to the table's last change, and up to the last change of all."""
+
+    table_ms: float
+    table_cpu_ms: float
+    all_ms: float
+    table_bytes: int
+    all_bytes: int
 
 
 class Terminal:
@@ -51,29 +90,41 @@ class Terminal:
                 "COLORTERM": "truecolor",
             }
             os.execve(sys.executable, [sys.executable, "-m", "kinetop", str(trace)], env)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, CELLS, 0, 0))
 
-    def read_until_quiet(self, wait_s: float, quiet_s: float = QUIET_S) -> tuple[float, float, bytes]:
-        """Return when the first and the last bytes came (perf_counter; nan when none), and the bytes."""
-        first = last = float("nan")
-        text, patience = b"", wait_s
+    def read_until_quiet(self, wait_s: float, quiet_s: float = QUIET_S) -> list[Wrote]:
+        """Return what is written until nothing more comes for a while."""
+        wrote: list[Wrote] = []
+        patience = wait_s
         while select.select([self.fd], [], [], patience)[0]:
             try:
                 more = os.read(self.fd, 65_536)
             except OSError:
                 break  # the program ended
-            last = time.perf_counter()
-            first = first if text else last
-            text, patience = text + more, quiet_s
-        return first, last, text
+            wrote.append(Wrote(time.perf_counter(), self.cpu_ms(), more))
+            patience = quiet_s
+        return wrote
 
-    def press(self, key: bytes) -> tuple[float, int]:
-        """Press a key; returns the milliseconds until its redraw was complete and the bytes written."""
-        begin = time.perf_counter()
+    def cpu_ms(self) -> float:
+        """CPU time of the process so far, user and system."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _TICK_MS
+
+    def press(self, key: bytes) -> Press:
+        """Press a key and read what it makes the program write."""
+        begin, cpu_ms = time.perf_counter(), self.cpu_ms()
         os.write(self.fd, key)
-        _, last, text = self.read_until_quiet(2.0)
-        self.seen = text or self.seen
-        return (last - begin) * 1000, len(text)
+        wrote = self.read_until_quiet(2.0)
+        self.seen = b"".join(one.text for one in wrote) or self.seen
+        table = [one for one in wrote if one.on_table]
+        first = table[-1] if table else wrote[-1] if wrote else None
+        return Press(
+            table_ms=(first.at_s - begin) * 1000 if first else 0.0,
+            table_cpu_ms=first.cpu_ms - cpu_ms if first else 0.0,
+            all_ms=(wrote[-1].at_s - begin) * 1000 if wrote else 0.0,
+            table_bytes=sum(len(one.text) for one in wrote if first and one.at_s <= first.at_s),
+            all_bytes=sum(len(one.text) for one in wrote),
+        )
 
     def close(self) -> None:
         """End the program."""
@@ -91,30 +142,30 @@ def measure(events: int, folder: Path) -> list[dict[str, Any]]:
     file = write(Plan(ranks=1, events=events), folder)[0]
     kinetop.open(file.path)
     terminal = Terminal(file.path, folder / "cache")
-    first, last, _ = terminal.read_until_quiet(30.0, quiet_s=1.5)
-    rows = [
-        {"what": "first bytes on the screen", "ms": round((first - terminal.begin) * 1000, 1)},
-        {"what": "overview complete", "ms": round((last - terminal.begin) * 1000, 1)},
+    wrote = terminal.read_until_quiet(30.0, quiet_s=4.0)
+    marks = {"first bytes on the screen": wrote[0], "first table": first_table(wrote), "overview complete": wrote[-1]}
+    rows: list[dict[str, Any]] = [
+        {"what": what, "ms": round((one.at_s - terminal.begin) * 1000, 1), "cpu_ms": one.cpu_ms} for what, one in marks.items()
     ]
-    idle = len(terminal.read_until_quiet(2.0)[2])
-    rows.append({"what": "written in 2 s of doing nothing", "bytes": idle})
+    rows.append(
+        {"what": "written in 2 s of doing nothing", "bytes": sum(len(one.text) for one in terminal.read_until_quiet(2.0))}
+    )
     for what, key, times in PRESSES:
-        presses = sorted(terminal.press(key) for _ in range(times))
-        sizes = sorted(size for _, size in presses)
-        if not sizes[0]:
+        presses = [terminal.press(key) for _ in range(times)]
+        if not any(press.all_bytes for press in presses):
             raise SystemExit(f"{what}: nothing was drawn; on the screen before:\n{terminal.seen[-3_000:]!r}")
-        row = {
-            "what": what,
-            "ms": round(presses[times // 2][0], 1),
-            "worst_ms": round(presses[-1][0], 1),
-            "bytes": sizes[times // 2],
-        }
-        rows.append(row)
+        told = {name: round(median(getattr(press, name) for press in presses), 1) for name in Press.__dataclass_fields__}
+        rows.append({"what": what, **told, "worst_table_ms": round(max(press.table_ms for press in presses), 1)})
     terminal.close()
     rows = [{"events": file.figures.events, **row} for row in rows]
     for row in rows:
         print(row)
     return rows
+
+
+def first_table(wrote: list[Wrote]) -> Wrote:
+    """Return the piece that brings the first row with a cursor."""
+    return next((one for one in wrote if "▌".encode() in one.text), wrote[-1])
 
 
 def main() -> None:

@@ -383,3 +383,18 @@ def test_what_befalls_a_variant_is_said_once(capsys: pytest.CaptureFixture[str])
         "worker lost: it ended",
         "linear: the last word",
     ]
+
+
+def test_what_a_target_prints_is_said(worker: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    worker(lambda case: spoken())
+    before = measure_module.measure
+
+    def printing(*given: Any, **how: Any) -> Any:
+        recording = before(*given, **how)
+        recording.log.extend(["hello", "hello again"])
+        return recording
+
+    monkeypatch.setattr(measure_module, "measure", printing)
+    said = "wrote on standard error: 2 lines, the last: hello again"
+    assert said in run("bench", "--shape", SHAPE, "--device", "cpu", "--target", "mine:attend").stderr
+    assert said not in run("bench", "--shape", SHAPE, "--device", "cpu").stderr

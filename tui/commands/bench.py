@@ -214,6 +214,9 @@ def _measured(asked: m.Wanted, names: Sequence[str], how: dict[str, Any], trace_
     start = with_torch(asked.start)
     with BenchProgress(len(asked.cases)) as progress:
         recording = measure(start, asked.cases, names, trace_dir=trace_dir, progress=progress, **how)
+    if start.target is not None and recording.log:
+        said = f"{len(recording.log):,} lines, the last: {recording.log[-1]}" if len(recording.log) > 1 else recording.log[-1]
+        say(f"the worker wrote on standard error: {said}")
     if not recording.trials:
         first, last = (recording.errors[0], recording.errors[-1]) if recording.errors else ({}, {})
         why = str(first.get("message") or "the worker measured nothing and did not say why").removeprefix("bench: ")

@@ -253,7 +253,8 @@ class SweepScreen(Screen[None]):
         if swept.problem:
             line = Content.styled(clean(f" {swept.problem}", 300), "$text-error")
         elif self.feed.replays:
-            line = Content(f" {plural(total, 'case')} of the session")
+            shown = swept.table["case"].n_unique() if swept.table is not None else 0
+            line = Content(f" {plural(shown, 'case')} of the session along {swept.axis.name}")
         elif swept.running:
             line = drawing.progress_line(swept.done, total, swept.cases[swept.done].text, self.size.width)
         else:

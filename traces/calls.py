@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from . import schema
+from . import host, schema
 from .nesting import THREAD, innermost, laid_out
 from .pairs import ranges
 
@@ -49,7 +49,11 @@ def calls(traces: TraceSet) -> pl.DataFrame:
         >>> calls(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)).select("name", "depth").row(1)
         ('aten::linear', 1)
     """
-    return tree(ranges(traces, KINDS, *THREAD[1:], "cat", "name")).select(*CALL_COLUMNS)
+    columns = (*THREAD[1:], "cat", "name")
+    kept, frames = ranges(traces, host.CATS, *columns), ranges(traces, ["python_function"], *columns)
+    if not frames.is_empty():  # in file order: it decides which of two equal ranges is the outer one
+        kept = pl.concat([kept, frames]).sort("event_id" if len(traces.traces) == 1 else ["part", "event_id"])
+    return tree(kept.drop("raw_dur_ns")).select(*CALL_COLUMNS)
 
 
 def tree(rows: pl.DataFrame) -> pl.DataFrame:
@@ -66,7 +70,8 @@ def tree(rows: pl.DataFrame) -> pl.DataFrame:
         [(0, None, 0, 80), (10, 0, 1, 15), (20, 1, 2, 5)]
     """
     spans = laid_out(rows)
-    made = rows[spans["row"]].with_columns(parent=spans["outer"], depth=depths(spans["outer"]))
+    rows = rows if spans["row"].is_sorted() else rows[spans["row"]]
+    made = rows.with_columns(parent=spans["outer"], depth=depths(spans["outer"]))
     return made.with_columns(_self_ns(made, spans["lane"]))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from .host import kept
 from .report import Notice
 
 if TYPE_CHECKING:
@@ -139,20 +140,6 @@ def ranges(traces: TraceSet, cats: Iterable[str], *columns: str | pl.Expr) -> pl
         >>> ranges(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False), ["kernel"], "stream").height
         5
     """
-    closed = traces.pairs.frame
-    phases = ["X"] if closed.is_empty() else ["X", "B"]
-    rows = traces.events.filter(
-        pl.col("cat").is_in(list(cats)), pl.col("ph").is_in(phases), pl.col("ts_ns").is_not_null()
-    ).select("part", "event_id", "ph", pl.col("ts_ns").alias("start_ns"), pl.col("dur_ns").alias("raw_dur_ns"), *columns)
-    if not closed.is_empty():
-        rows = (
-            rows.join(
-                closed.lazy().select("part", "event_id", "end_ns"), on=["part", "event_id"], how="left", maintain_order="left"
-            )
-            .filter((pl.col("ph") == "X") | pl.col("end_ns").is_not_null())
-            .with_columns(
-                raw_dur_ns=pl.when(pl.col("ph") == "B").then(pl.col("end_ns") - pl.col("start_ns")).otherwise("raw_dur_ns")
-            )
-        )
+    rows = kept(traces, cats, *columns)
     end = pl.col("start_ns") + pl.col("raw_dur_ns").fill_null(0).clip(0, LONGEST_NS)
-    return rows.with_columns(end_ns=end).drop("ph").collect()
+    return rows.with_columns(end_ns=end).collect()

@@ -61,7 +61,9 @@ class Trace:
         """Number of ranks in the job, when the trace says it."""
         info = self.header.get("distributedInfo")
         size = info.get("world_size") if isinstance(info, dict) else None
-        return size if isinstance(size, int) else None
+        if isinstance(size, str) and size.isdecimal():
+            size = int(size)
+        return size if type(size) is int and size > 0 else None
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,13 @@ class TraceSet:
         from .links import launches
 
         return launches(self)
+
+    @cached_property
+    def host(self) -> pl.DataFrame:
+        """Operators, launch calls and annotations as written: see `kinetop.traces.host.host`."""
+        from .host import host
+
+        return host(self)
 
     @cached_property
     def calls(self) -> pl.DataFrame:

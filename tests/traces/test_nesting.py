@@ -39,3 +39,11 @@ def test_a_long_row_of_siblings_in_one_parent() -> None:
     frame = pl.DataFrame({**thread, "start_ns": [0, *range(1, 2 * count, 2)], "end_ns": [3 * count, *range(2, 2 * count + 1, 2)]})
     at = pl.DataFrame({**thread, "at_ns": [1, 2, 2 * count - 1, 2 * count]})
     assert innermost(at, frame).to_list() == [1, 0, count, 0]
+
+
+def test_stamps_at_both_ends_of_64_bits() -> None:
+    far = 2**63 - 1
+    thread = {"part": 0, "process": "1", "thread": "1"}
+    frame = pl.DataFrame({**thread, "start_ns": [-far, 0, far - 5], "end_ns": [far, 10, far]})
+    moments = pl.DataFrame({**thread, "at_ns": [-far, 5, 20, far - 3, far]})
+    assert innermost(moments, frame).to_list() == [0, 1, 0, 2, None]

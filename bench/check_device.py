@@ -113,6 +113,7 @@ class Runner:
         self._out, self._start, self._began, self._seconds = out, start, time.monotonic(), seconds
         self._link: Link | None = None
         self._frames: AsyncIterator[Frame] | None = None
+        self.outcomes: list[Outcome] = []
         self._compiled: dict[str, bool] = {}
         """Variants there are, and whether each compiles."""
 
@@ -121,18 +122,16 @@ class Runner:
         """Seconds left for checks."""
         return self._seconds - FIGURES_S * min(1.0, self._seconds / 300) - (time.monotonic() - self._began)
 
-    async def run(self, checks: Sequence[Check]) -> list[Outcome]:
+    async def run(self, checks: Sequence[Check]) -> None:
         """Run all; nothing that happens in one ends the others."""
-        outcomes = []
         with session.Writer(self._out / RUN) as run, session.Writer(self._out / LIVE) as live:
             for place, check in enumerate(checks):
                 share_s = self.left_s * check.weight / sum(other.weight for other in checks[place:])
                 outcome = Outcome(check.name, check.case.text, round(share_s, 1))
-                outcomes.append(outcome)
+                self.outcomes.append(outcome)
                 await self._one(check, outcome, live if check.live else run)
                 say(f"{check.name}: {outcome.failed or 'done'}, {outcome.seconds:.0f} of {outcome.limit_s:.0f} s")
             await self._end_worker()
-        return outcomes
 
     async def _one(self, check: Check, outcome: Outcome, writer: session.Writer) -> None:
         began = time.monotonic()
@@ -233,12 +232,11 @@ def finish(out: Path) -> list[str]:
 def measure(asked: argparse.Namespace, checks: Sequence[Check]) -> None:
     """Measure, and leave the sessions and what became of the checks."""
     runner = Runner(asked.out, Start(python=asked.python), asked.seconds)
-    outcomes: list[Outcome] = []
     try:
-        outcomes = asyncio.run(runner.run(checks))
+        asyncio.run(runner.run(checks))
     except Exception as error:  # the sessions could not be closed: their journals are there
         say(f"{type(error).__name__}: {error}")
-    about = {"device": asked.device, "seconds": asked.seconds, "checks": [vars(outcome) for outcome in outcomes]}
+    about = {"device": asked.device, "seconds": asked.seconds, "checks": [vars(outcome) for outcome in runner.outcomes]}
     (asked.out / CHECKS).write_text(json.dumps(about, indent=1))
 
 

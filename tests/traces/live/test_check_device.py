@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 
 
-def run(out: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(BENCH.parent / "src"), "OMP_NUM_THREADS": "1"}
+def run(out: Path, *options: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    before = f"{path}{os.pathsep}" if path else ""
+    env = {**os.environ, "PYTHONPATH": f"{before}{BENCH.parent / 'src'}", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(BENCH / "check_device.py"), "--device", "cpu", "--out", str(out), *options]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
@@ -62,6 +63,21 @@ def test_what_fails_is_written_down_and_ends_nothing(tmp_path: Path) -> None:
     failed = told(tmp_path)["failed"]
     assert [text.partition(":")[0] for text in failed] == ["forward", "decode"]
     assert "no worker can be had" in failed[0]
+
+
+def test_without_polars_and_pyarrow_the_figures_are_made_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    for name in ("polars", "pyarrow"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name={name!r})")
+    out = tmp_path / "out"
+    there = run(out, "--seconds", "90", "--only", "graph", path=tmp_path)
+    assert there.returncode == 1
+    assert "the figures are made elsewhere" in there.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["checks.json", "live.parquet.journal", "run.parquet.journal"]
+    here = run(out, "--figures-only")
+    assert here.returncode == 0, here.stderr
+    assert [row["why"] for row in told(out)["figures"]["variants"]] == ["graphs need a CUDA device"]
+    assert [check["name"] for check in told(out)["checks"]] == ["graph"]
 
 
 def test_a_check_without_time_is_left_out_and_a_former_run_is_kept(tmp_path: Path) -> None:

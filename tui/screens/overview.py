@@ -173,10 +173,11 @@ def devices(summary: Result) -> list[Device]:
 
 
 def _told(model: str, work: Work, part: int) -> str:
-    """What a device is; the file too where its rank has several: `#2` alone says little."""
+    """What a device is; where its rank has several files, which one: `#2` alone says little."""
     trace = work.trace.traces[part]
-    several = [one.rank for one in work.trace.traces].count(trace.rank) > 1
-    return "  ".join(clean(text, 40) for text in (model, trace.path.name if several else "") if text)
+    if [one.rank for one in work.trace.traces].count(trace.rank) > 1:
+        model = trace.path.name.partition(".pt.trace")[0].partition(".json")[0]
+    return clean(model, 40)
 
 
 def _streams(busy: pl.DataFrame) -> tuple[tuple[str, tuple[float | None, ...]], ...]:

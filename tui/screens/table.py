@@ -35,7 +35,7 @@ PICTURE_ROWS = 28
 """A lower screen shows no picture."""
 PICTURE_SHARE = 0.35
 """Share of the screen's lines that a picture may take."""
-TOLD_LINES, TOLD_LINES_TALL = 2, 4
+TOLD_LINES, TOLD_LINES_TALL, TOLD_LINES_PROSE = 2, 4, 3
 EMPTY = "no rows here"
 LEAVES_FIRST = 4
 """Priority of a column without a single value."""
@@ -241,6 +241,8 @@ class QuestionScreen(ViewScreen):
     def _tell(self) -> None:
         table = self.shown_table
         height = TOLD_LINES_TALL if self.app.size.height >= PICTURE_ROWS else TOLD_LINES
+        if any(column.prose for column in table.columns):
+            height += TOLD_LINES_PROSE
         texts = table.texts_in_full(table.row)
         texts.sort(key=lambda entry: entry[0].name != table.column)
         self.query_one("#told", Picture).show(partial(told.lines, table.declared, texts, height=height))

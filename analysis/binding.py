@@ -10,6 +10,7 @@ import polars as pl
 from kinetop.traces import schema
 from kinetop.traces.pairs import ranges
 
+from .linked import with_links
 from .waits import sync_calls
 
 if TYPE_CHECKING:
@@ -78,10 +79,8 @@ def hops(trace: TraceSet, gpu: pl.DataFrame) -> Hops:
         >>> hops(trace, scoped(trace).all_gpu).work["via"].unique().sort().to_list()
         ['kernel_gap', 'launch']
     """
-    links = trace.links.select("part", "event_id", "launch_start_ns", "launch_end_ns", "process", "api")
     work = (
-        gpu.drop("process")
-        .join(links, on=["part", "event_id"], how="left", maintain_order="left")
+        with_links(gpu.drop("process"), trace, "launch_start_ns", "launch_end_ns", "process", "api")
         .sort("part", "start_ns", "end_ns", "event_id")
         .with_row_index("row")
         .with_columns(launch_ns=pl.min_horizontal("launch_start_ns", "start_ns"))
@@ -154,10 +153,6 @@ def _guessed(work: pl.DataFrame) -> pl.DataFrame:
 
 def _event_waits(trace: TraceSet) -> pl.DataFrame:
     """Return the waits of a stream for an event of another: part, device, stream, on_stream, wait_ns, record_ns (of calls)."""
-    calls = (
-        ranges(trace, schema.LAUNCH_CATS, "correlation").drop_nulls("correlation").unique(["part", "correlation"], keep="first")
-    )
-    calls = calls.select("part", "correlation", "start_ns")
     rows = ranges(
         trace,
         schema.SYNC_CATS,
@@ -168,6 +163,9 @@ def _event_waits(trace: TraceSet) -> pl.DataFrame:
         "wait_on_correlation",
         pl.col("name").cast(pl.String),
     ).filter(pl.col("name") == "Stream Wait Event", pl.col("stream") != pl.col("wait_on_stream"))
+    asked = pl.concat([rows["correlation"], rows["wait_on_correlation"]]).unique()
+    calls = ranges(trace, schema.LAUNCH_CATS, "correlation").filter(pl.col("correlation").is_in(asked.drop_nulls().implode()))
+    calls = calls.unique(["part", "correlation"], keep="first").select("part", "correlation", "start_ns")
     found = rows.drop("start_ns").join(calls.rename({"start_ns": "wait_ns"}), on=["part", "correlation"], how="inner")
     found = found.join(
         calls.rename({"start_ns": "record_ns", "correlation": "wait_on_correlation"}),

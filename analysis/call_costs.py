@@ -12,6 +12,7 @@ from kinetop.traces.nesting import THREAD
 
 from . import intervals
 from .forest import nearest
+from .linked import with_links
 from .work import Work, host_windows
 
 if TYPE_CHECKING:
@@ -67,7 +68,12 @@ def charges(work: Work) -> pl.DataFrame:
     calls, key = work.trace.calls, ["part", "event_id"]
     row = pl.int_range(pl.len(), dtype=pl.UInt32).alias("row")
     launching = calls.select(*key, row).filter(calls["cat"].is_in(list(schema.LAUNCH_CATS)))
-    found = _links(work).join(launching, left_on=["part", "launch_id"], right_on=key, how="left", maintain_order="left")
+    found = with_links(work.gpu.select(*key, "name", "dur_ns"), work.trace, "launch_id", "external_id")
+    if len(work.trace.traces) == 1:  # a join by one number takes a third of the time
+        launching, by, on = launching.drop("part"), ["launch_id"], ["event_id"]
+    else:
+        by, on = ["part", "launch_id"], key
+    found = found.join(launching, left_on=by, right_on=on, how="left", maintain_order="left")
     op = nearest(is_op(calls), calls["parent"]).gather(found["row"])
     lost = found.select(op.is_null() & (pl.col("external_id") > 0)).to_series().fill_null(value=False)
     if lost.any():
@@ -77,15 +83,6 @@ def charges(work: Work) -> pl.DataFrame:
         )
         found = by_id.with_columns(row=pl.when(lost).then(pl.coalesce("row_op", "row")).otherwise("row"))
     return found.select("row", "name", "dur_ns")
-
-
-def _links(work: Work) -> pl.DataFrame:
-    """Return part, event_id, name, dur_ns, launch_id and external_id of the work in scope."""
-    found, links = work.gpu.select("part", "event_id", "name", "dur_ns"), work.trace.links
-    if found.height == links.height and found["event_id"].equals(links["event_id"]) and found["part"].equals(links["part"]):
-        return found.hstack(links.select("launch_id", "external_id"))
-    links = links.select("part", "event_id", "launch_id", "external_id")
-    return found.join(links, on=["part", "event_id"], how="left", maintain_order="left")
 
 
 def is_op(calls: pl.DataFrame) -> pl.Series:

@@ -72,7 +72,7 @@ def subtree_ends(parent: pl.Series) -> pl.Series:
     sibling = order.select(
         "row", next=pl.when(pl.col("parent").eq_missing(pl.col("parent").shift(-1))).then(pl.col("row").shift(-1))
     )
-    following = sibling.sort("row")["next"]
+    following = pl.repeat(None, len(parent), dtype=pl.UInt32, eager=True).scatter(sibling["row"], sibling["next"])
     holder = nearest(following.is_not_null(), parent)
     return following.gather(holder).fill_null(len(parent)).cast(pl.UInt32)
 

@@ -13,6 +13,7 @@ from kinetop.traces.errors import FilterError
 from kinetop.traces.nesting import THREAD, innermost
 from kinetop.traces.pairs import ranges
 
+from .linked import with_links
 from .names import short_names
 from .question import Column, Parameter, Table, question
 
@@ -110,11 +111,11 @@ def _launched(work: Work, op: str | None) -> pl.DataFrame:
         rank, call (name), group (number of the call, or of the stream), name, start_ns, end_ns, gap_ns (since the kernel before
         it in its group) and launch_ns (length of its launch call; 0 where that launched the kernel before it too).
     """
-    links = work.trace.links.select("part", "event_id", "process", "thread", "launch_id", "launch_start_ns", "launch_end_ns")
-    gpu = work.gpu.filter(pl.col("kind") == "kernel").select(
-        "part", "event_id", "rank", "device", "stream", "start_ns", "end_ns", pl.col("name").fill_null("(unnamed)")
+    gpu = work.gpu.select(
+        "part", "event_id", "kind", "rank", "device", "stream", "start_ns", "end_ns", pl.col("name").fill_null("(unnamed)")
     )
-    rows = gpu.join(links, on=["part", "event_id"], how="left", maintain_order="left")
+    launch = ("process", "thread", "launch_id", "launch_start_ns", "launch_end_ns")
+    rows = with_links(gpu, work.trace, *launch).filter(pl.col("kind") == "kernel").drop("kind")
     around = _calls(work.trace, op)
     found = innermost(rows.select(*THREAD, at_ns="launch_start_ns"), around)
     rows = rows.with_columns(at=found, call=around["name"].gather(found).cast(pl.String).fill_null(NO_CALL))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from . import hta, intervals
+from .captures import WINDOW
 from .classify import CLASSES
 from .question import Column, Parameter, Table, question
 from .work import DEVICE, Work
-
-WINDOW = Column("window", "id", "which capture of its rank, from 1; only there when one rank has several files", priority=2)
-"""Column that tells captures of one rank apart."""
 
 DEVICE_COLUMNS = (
     Column("rank", "id", "rank of the process", priority=0),
@@ -22,7 +20,7 @@ DEVICE_COLUMNS = (
     ),
     Column("busy_us", "us", "time in which at least one kernel or copy runs", priority=1),
     Column("span_us", "us", "from the first start to the last end of a kernel or copy", priority=2),
-    Column("idle_us", "us", "span - busy: time in the span in which nothing runs", priority=1),
+    Column("idle_us", "us", "span - busy: time in the span in which nothing runs", "idle in span", priority=1),
     Column("compute_us", "us", "time in which at least one kernel that is not communication runs", priority=1),
     Column("comm_us", "us", "time in which at least one communication kernel runs", priority=1),
     Column("memory_us", "us", "time in which at least one copy or memset runs", priority=2),
@@ -42,11 +40,11 @@ BREAKDOWN_COLUMNS = (
     Column(
         "exposed_memory_us", "us", "time in which copies run and neither compute nor communication", "exposed memory", priority=1
     ),
-    Column("idle_us", "us", "time in which nothing runs", priority=1),
+    Column("idle_us", "us", "time in the window in which nothing runs", "idle in window", priority=1),
     Column("compute_pct", "pct", "compute / window", priority=1),
     Column("exposed_comm_pct", "pct", "exposed communication / window", "exposed comm %", priority=1),
     Column("exposed_memory_pct", "pct", "exposed memory / window", "exposed memory %", priority=2),
-    Column("idle_pct", "pct", "idle / window; the four shares sum to 100", priority=1),
+    Column("idle_pct", "pct", "idle / window; the four shares sum to 100", "idle in window %", priority=1),
     WINDOW,
 )
 """Columns of the exclusive breakdown."""
@@ -60,8 +58,12 @@ SHARES = ("compute", "exposed_comm", "exposed_memory", "idle")
     title="Overview",
     about="Where the time of each GPU went.",
     tables=(
-        Table("devices", DEVICE_COLUMNS, about="Figures per device; a part of the whole is in `breakdown`."),
-        Table("breakdown", BREAKDOWN_COLUMNS, about="Each moment of the window counted once; the four shares sum to 100 %."),
+        Table("devices", DEVICE_COLUMNS, about="Figures per device; idle is that of the span, whatever the window."),
+        Table(
+            "breakdown",
+            BREAKDOWN_COLUMNS,
+            about="Each moment of the window counted once, idle included; the four shares sum to 100 %.",
+        ),
         Table("hta", hta.COLUMNS, about="With compat=hta only: what HolisticTraceAnalysis 0.5.0 prints, for the whole trace."),
     ),
     parameters=(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from .linked import with_links
 from .names import short_names
-from .work import DEVICE, Work
+from .work import DEVICE, Work, clock_offset
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -100,11 +101,10 @@ def _with_last_rank(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
         return rows.with_columns(none)
     from .waits import collective_calls
 
-    ahead = {part: one.clock_offset_ns for part, one in enumerate(trace.traces)}
     ranks = {part: one.rank for part, one in enumerate(trace.traces)}
     calls = collective_calls(trace).sort("part", "start_ns").with_columns(
         nth=pl.int_range(pl.len()).over("part", "name"),
-        came_ns=pl.col("start_ns") - pl.col("part").replace_strict(ahead, return_dtype=pl.Int64),
+        came_ns=pl.col("start_ns") - clock_offset(trace),
         came_rank=pl.col("part").replace_strict(ranks, return_dtype=pl.Int32),
     )  # fmt: skip
     last = calls.sort("came_ns").group_by("name", "nth").agg(
@@ -157,14 +157,16 @@ def stream_reasons(work: Work) -> pl.DataFrame:
     Returns:
         part, rank, device, stream, longest_start_ns, why; streams without a gap have no row.
     """
-    every = work.all_gpu.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(reach=pl.col("end_ns").cum_max().over(STREAM))
-    gap = pl.col("start_ns") - pl.col("reach").shift(1).over(STREAM)
-    links = work.trace.links.select("part", "event_id", "launch_id", "launch_end_ns", "api")
-    longest = every.with_columns(gap_ns=gap).filter(pl.col("gap_ns") > 0)
-    longest = longest.sort("gap_ns", descending=True, maintain_order=True).unique(STREAM, keep="first", maintain_order=True)
-    rows = longest.select(
-        *STREAM, "event_id", "start_ns", "gap_ns", next="name", begin_ns=pl.col("start_ns") - pl.col("gap_ns")
-    ).join(links, on=["part", "event_id"], how="left", maintain_order="left")
+    every = work.all_gpu.select(*STREAM, "event_id", "start_ns", "end_ns", next="name")
+    # In order of device and time as they are, so that those of one stream come to stand together.
+    every = every.filter(pl.col("end_ns") > pl.col("start_ns")).sort("stream", maintain_order=True)
+    every = every.with_columns(lane=pl.struct(STREAM).rle_id())
+    every = every.with_columns(gap_ns=pl.col("start_ns") - pl.col("end_ns").cum_max().over("lane").shift(1).over("lane"))
+    longest = every.group_by("lane", maintain_order=True).agg(
+        pl.all().get(pl.col("gap_ns").arg_max(), null_on_oob=True)
+    ).filter(pl.col("gap_ns") > 0)  # fmt: skip
+    rows = longest.drop("lane", "end_ns").with_columns(begin_ns=pl.col("start_ns") - pl.col("gap_ns"))
+    rows = with_links(rows, work.trace, "launch_id", "launch_end_ns", "api")
     rows = _briefly(_with_starter(_with_other(rows, work), work), "next", "other")
     return rows.select(*STREAM, longest_start_ns="begin_ns", why=_stream_sentence())
 
@@ -192,32 +194,35 @@ def _stream_sentence() -> pl.Expr:
 
 def _with_other(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Add the work of another stream that ended last before each row starts."""
-    work_ended = work.all_gpu.select(
+    other = work.all_gpu.select(
         *DEVICE, other="name", other_id="event_id", other_stream="stream", other_start_ns="start_ns", ended_ns="end_ns"
-    )
-    pairs = [
-        rows.filter(pl.col("stream") == stream)
-        .sort("start_ns")
-        .join_asof(
-            work_ended.filter(pl.col("other_stream") != stream).sort("ended_ns"),
-            left_on="start_ns", right_on="ended_ns", by=list(DEVICE), check_sortedness=False,
-        )
-        for stream in rows["stream"].unique().sort()
-    ]  # fmt: skip
-    found = pl.concat(pairs) if pairs else rows.with_columns(
-        other=pl.lit(None, pl.String), other_id=pl.lit(None, pl.UInt64), other_stream=pl.lit(None, pl.Int64),
-        other_start_ns=pl.lit(None, pl.Int64), ended_ns=pl.lit(None, pl.Int64),
+    ).sort("ended_ns")
+    if work.windows.height > 1:
+        other = other.sort(*DEVICE, maintain_order=True)
+    # What ended last on another stream stands before the run of work on one's own; -1 where none does on this device.
+    there = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in DEVICE).fill_null(value=False)
+    own_run = there & (pl.col("other_stream") == pl.col("other_stream").shift(1))
+    at = pl.int_range(pl.len(), dtype=pl.Int64)
+    first = pl.when(there).then(at - 1).otherwise(-1)
+    other = other.with_columns(at=at, before=pl.when(~own_run).then(first).forward_fill())
+    latest = other.select(*DEVICE, "at", "before", "ended_ns", latest_stream="other_stream")
+    if work.windows.height > 1:
+        latest = latest.sort("ended_ns")
+    found = rows.sort("start_ns").join_asof(
+        latest, left_on="start_ns", right_on="ended_ns", by=list(DEVICE), check_sortedness=False
     )  # fmt: skip
+    own = pl.col("latest_stream") == pl.col("stream")
+    found = found.with_columns(at=pl.when(own).then("before").otherwise("at")).drop("before", "latest_stream", "ended_ns")
+    found = found.join(other.drop(*DEVICE, "before"), on="at", how="left", maintain_order="left").drop("at")
     return found.with_columns(since_ns=pl.col("start_ns") - pl.col("ended_ns"))
 
 
 def _with_starter(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Where that other work is a collective, add which rank started it last, and how much later."""
-    ahead = {part: one.clock_offset_ns for part, one in enumerate(work.trace.traces)}
     same = ["process_group", "seq", "collective"]
     calls = work.trace.activities.filter(pl.col("seq").is_not_null()).select(
         "part", "rank", *same, other_id="event_id",
-        came_ns=pl.col("start_ns") - pl.col("part").replace_strict(ahead, return_dtype=pl.Int64),
+        came_ns=pl.col("start_ns") - clock_offset(work.trace),
     )  # fmt: skip
     last = calls.sort("came_ns").group_by(same).agg(last_rank=pl.col("rank").last(), last_ns=pl.col("came_ns").last())
     calls = calls.join(last, on=same, nulls_equal=True).select(

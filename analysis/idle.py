@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from . import intervals
-from .breakdown import WINDOW
+from .captures import WINDOW, told
 from .gap_reasons import reasons, stream_reasons
 from .gaps import CAUSES, gaps
 from .question import Column, Parameter, Table, question
@@ -113,15 +113,7 @@ def idle(work: Work, *, min_us: float) -> dict[str, pl.DataFrame]:
 def _told(found: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Put the gaps in the form declared: microseconds since the first event, each rank on the first rank's clock."""
     rows = found.with_columns(start_ns=_since_first("start_ns", work))
-    return _declared(rows.with_columns(_us(name) for name in ("start", "dur", *CAUSES)), work, GAP_COLUMNS)
-
-
-def _declared(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Keep the columns declared; the capture window only where a rank has several files."""
-    captures = {part: one.window + 1 for part, one in enumerate(work.trace.traces)}
-    several = work.windows.group_by("rank").agg(pl.col("part").n_unique())["part"].max()
-    names = [column.name for column in columns if column is not WINDOW or (isinstance(several, int) and several > 1)]
-    return rows.with_columns(window=pl.col("part").replace_strict(captures, return_dtype=pl.Int64)).select(names)
+    return told(rows, work, GAP_COLUMNS)
 
 
 def _since_first(name: str, work: Work) -> pl.Expr:
@@ -129,25 +121,28 @@ def _since_first(name: str, work: Work) -> pl.Expr:
     return pl.col(name) - clock_offset(work.trace) - origin_ns(work.trace)
 
 
-def _us(name: str) -> pl.Expr:
-    """Microseconds of a column in nanoseconds."""
-    return (pl.col(f"{name}_ns") / 1000).round(3).alias(f"{name}_us")
-
-
 def _causes(found: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Sum the parts by cause."""
-    place = ["part", "rank", "device"]
-    long = found.select(*place, *(pl.col(f"{name}_ns").alias(name.replace("_", " ")) for name in CAUSES))
-    long = long.unpivot(index=place, variable_name="cause", value_name="ns").filter(pl.col("ns") > 0)
+    place = list(DEVICE)
     about = {name.replace("_", " "): text for name, text in CAUSES.items()}
+    sums = [
+        found.filter(pl.col(f"{name}_ns") > 0)
+        .group_by(place, maintain_order=True)
+        .agg(
+            total_ns=pl.col(f"{name}_ns").sum(),
+            gaps=pl.len().cast(pl.Int64),
+            longest_ns=pl.col(f"{name}_ns").max(),
+            cause=pl.lit(name.replace("_", " ")),
+        )
+        for name in CAUSES
+    ]
     rows = (
-        long.group_by(*place, "cause", maintain_order=True)
-        .agg(total_ns=pl.col("ns").sum(), gaps=pl.len().cast(pl.Int64), longest_ns=pl.col("ns").max())
-        .with_columns(_us("total"), _us("longest"), about=pl.col("cause").replace_strict(about, return_dtype=pl.String))
+        pl.concat(sums)
+        .with_columns(about=pl.col("cause").replace_strict(about, return_dtype=pl.String))
         .with_columns(idle_pct=(100 * pl.col("total_ns") / pl.col("total_ns").sum().over(place)).round(3))
         .sort("total_ns", *place, descending=[True, False, False, False], maintain_order=True)
     )
-    return _declared(rows, work, CAUSE_COLUMNS)
+    return told(rows, work, CAUSE_COLUMNS)
 
 
 def _streams(work: Work, min_ns: int) -> pl.DataFrame:
@@ -172,7 +167,6 @@ def _streams(work: Work, min_ns: int) -> pl.DataFrame:
             longest_start_ns=pl.when(pl.col("gaps") > 0).then(_since_first("longest_start_ns", work)),
             why=pl.when(pl.col("gaps") > 0).then("why"),
         )
-        .with_columns(_us(name) for name in ("total", "longest", "longest_start", "median", "busy", "span"))
         .sort("total_ns", *lane, descending=[True, False, False, False, False])
     )
-    return _declared(rows, work, STREAM_COLUMNS)
+    return told(rows, work, STREAM_COLUMNS)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import intervals
+from .captures import WINDOW, told
 from .gaps import cut_gaps
+from .linked import with_links
 from .question import Column, Table, question
 from .queues import FULL, STREAM, depths, weighted
 from .waits import sync_calls
@@ -58,9 +60,10 @@ DEVICE_COLUMNS = (
     Column("short_pct", "pct", "share of the linked kernels, those of graphs aside", "short %", priority=2),
     Column("launch_us", "us", "sum of the durations of the launch calls", "launch calls", priority=1),
     Column("reason", "text", "why the verdict is so", priority=1),
+    WINDOW,
 )
 """Columns of the main table."""
-STREAM_COLUMNS = (*_PLACE, Column("stream", "id", "stream", priority=0), *_DELAY, *_DEPTH)
+STREAM_COLUMNS = (*_PLACE, Column("stream", "id", "stream", priority=0), *_DELAY, *_DEPTH, WINDOW)
 """Columns of the table per stream."""
 
 API_COLUMNS = (
@@ -72,6 +75,7 @@ API_COLUMNS = (
     Column("median_us", "us", "median duration", "median", priority=0),
     Column("max_us", "us", "longest call", "max", priority=1),
     Column("activities", "count", "kernels and copies that they launched", "launched", priority=1),
+    WINDOW,
 )
 """Columns of the table per launch call."""
 
@@ -83,6 +87,7 @@ SYNC_COLUMNS = (
     Column("mean_us", "us", "mean duration", "mean", priority=1),
     Column("max_us", "us", "longest call", "max", priority=1),
     Column("idle_us", "us", "time in these calls and in the window in which no device of the rank runs anything", "GPU idle", 0),
+    WINDOW,
 )
 """Columns of the table per synchronising call."""
 
@@ -133,21 +138,17 @@ def launches(work: Work) -> dict[str, pl.DataFrame]:
     rows = _delays(linked, work, DEVICE).join(_waited(work, every), on=list(DEVICE), how="left", maintain_order="left")
     rows = rows.join(_short(linked), on=list(DEVICE), how="left", maintain_order="left")
     return {
-        "devices": _declared(_judged(rows), DEVICE_COLUMNS),
-        "streams": _declared(_delays(linked, work, STREAM), STREAM_COLUMNS),
-        "apis": _declared(_apis(linked), API_COLUMNS),
-        "syncs": _declared(_syncs(work), SYNC_COLUMNS),
+        "devices": told(_judged(rows), work, DEVICE_COLUMNS),
+        "streams": told(_delays(linked, work, STREAM), work, STREAM_COLUMNS),
+        "apis": told(_apis(linked), work, API_COLUMNS),
+        "syncs": told(_syncs(work), work, SYNC_COLUMNS),
     }
 
 
 def _linked(work: Work, gpu: pl.DataFrame) -> pl.DataFrame:
     """Return GPU work with its launch call; `first` marks one row of each call, `single` calls that launched nothing else."""
-    links = work.trace.links.select("part", "event_id", "api", "launch_id", "launch_start_ns", "launch_end_ns", "delay_ns")
-    rows = gpu.select(*STREAM, "event_id", "kind", "dur_ns")
-    if rows.height == links.height and rows["event_id"].equals(links["event_id"]):  # all of it, and in order
-        rows = rows.with_columns(links.drop("part", "event_id"))
-    else:
-        rows = rows.join(links, on=["part", "event_id"], how="left", maintain_order="left")
+    columns = ("api", "launch_id", "launch_start_ns", "launch_end_ns", "delay_ns")
+    rows = with_links(gpu.select(*STREAM, "event_id", "kind", "dur_ns"), work.trace, *columns)
     call = pl.col("launch_id") + pl.col("part").cast(pl.UInt64) * 2**40  # one number: half the time of two
     known = pl.col("launch_id").is_not_null()
     return rows.with_columns(
@@ -227,7 +228,7 @@ def _apis(linked: pl.DataFrame) -> pl.DataFrame:
     rows = linked.filter(pl.col("launch_id").is_not_null())
     call = pl.col("call_ns").filter("first")
     return (
-        rows.group_by("rank", "api")
+        rows.group_by("part", "rank", "api")
         .agg(
             calls=call.len().cast(pl.Int64),
             total_ns=call.sum(),
@@ -236,7 +237,7 @@ def _apis(linked: pl.DataFrame) -> pl.DataFrame:
             max_ns=call.max(),
             activities=pl.len().cast(pl.Int64),
         )
-        .sort("total_ns", "rank", "api", descending=[True, False, False])
+        .sort("total_ns", "part", "rank", "api", descending=[True, False, False, False])
     )
 
 
@@ -255,13 +256,13 @@ def _syncs(work: Work) -> pl.DataFrame:
         still.join(calls.select(*lane, "name").unique(), on=lane),
         [*lane, "name"],
     )
-    idle = intervals.total(calm, [*lane, "name"]).group_by("rank", "name").agg(idle_ns=pl.col("total_ns").sum())
+    idle = intervals.total(calm, [*lane, "name"]).rename({"total_ns": "idle_ns"})
     dur = pl.col("end_ns") - pl.col("start_ns")
-    rows = calls.group_by("rank", "name").agg(
+    rows = calls.group_by(*lane, "name").agg(
         calls=pl.len().cast(pl.Int64), total_ns=dur.sum(), mean_ns=dur.mean(), max_ns=dur.max()
     )
-    rows = rows.join(idle, on=["rank", "name"], how="left").with_columns(pl.col("idle_ns").fill_null(0), call="name")
-    return rows.sort("total_ns", "rank", "name", descending=[True, False, False])
+    rows = rows.join(idle, on=[*lane, "name"], how="left").with_columns(pl.col("idle_ns").fill_null(0), call="name")
+    return rows.sort("total_ns", *lane, "name", descending=[True, False, False, False])
 
 
 def _of_ranks(work: Work, calls: pl.DataFrame) -> pl.DataFrame:
@@ -276,10 +277,3 @@ def _of_ranks(work: Work, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _percent(part: str, whole: str) -> pl.Expr:
     return pl.when(pl.col(whole) > 0).then((100 * pl.col(part) / pl.col(whole)).round(3))
-
-
-def _declared(rows: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put rows in the form declared, times in microseconds."""
-    times = [(pl.col(f"{c.name.removesuffix('_us')}_ns") / 1000).round(3).alias(c.name) for c in columns if c.unit == "us"]
-    ratios = [pl.col(c.name).round(3) for c in columns if c.unit == "ratio"]
-    return rows.with_columns(*times, *ratios).select(c.name for c in columns)

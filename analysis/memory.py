@@ -10,7 +10,7 @@ from .allocations import LANE, allocations, events, recorded
 from .fragmentation import SEGMENT_COLUMNS, segments
 from .memory_owners import OWNER, churn, holders, largest_live, live_at_peak, order
 from .question import Column, Parameter, Table, question
-from .steps import steps
+from .steps import step_at, steps
 from .work import Work, host_windows, origin_ns
 
 if TYPE_CHECKING:
@@ -257,11 +257,7 @@ def _with_churn(lanes: pl.DataFrame, own: pl.DataFrame, work: Work, short_ns: in
 
 def _with_step(rows: pl.DataFrame, marked: pl.DataFrame) -> pl.DataFrame:
     """Add the step that contains `at_ns`."""
-    spans = marked.select("part", "step", begin="start_ns", until="end_ns").sort("begin")
-    keyed = rows.with_row_index("row").sort("at_ns")
-    found = keyed.join_asof(spans, left_on="at_ns", right_on="begin", by="part", check_sortedness=False)
-    inside = pl.when(pl.col("at_ns") < pl.col("until")).then("step").alias("step")
-    return found.with_columns(inside).sort("row").drop("row", "begin", "until")
+    return rows.with_columns(step_at(rows.select("part", "at_ns"), marked))
 
 
 def _with_owner(rows: pl.DataFrame, owned: pl.DataFrame) -> pl.DataFrame:

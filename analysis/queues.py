@@ -37,7 +37,8 @@ def depths(work: Work, keys: Sequence[str] = STREAM) -> pl.DataFrame:
         >>> depths(work, DEVICE)["waiting"].max()
         5
     """
-    pending = _pending(work)
+    if (pending := vars(work).get("_pending")) is None:
+        pending = vars(work)["_pending"] = _pending(work)  # asked for by device and by stream
     zero = pl.lit(0, pl.Int8)
     steps = [
         pending.select(*keys, at_ns=time, waiting=pl.lit(started, pl.Int8), unfinished=pl.lit(ended, pl.Int8))
@@ -64,7 +65,8 @@ def _pending(work: Work) -> pl.DataFrame:
     trace = work.trace
     rows = trace.activities.select(*STREAM, "start_ns", "end_ns").with_columns(trace.links["launch_id", "launch_start_ns"])
     rows = rows.filter(pl.col("launch_id").is_not_null())
-    if rows.select("part", "launch_id").is_duplicated().any():
+    call = pl.col("launch_id") + pl.col("part").cast(pl.UInt64) * 2**40  # one number: half the time of two
+    if rows.select(call.is_duplicated().any()).item():
         rows = rows.group_by(*STREAM, "launch_id").agg(
             pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("launch_start_ns").first()
         )
@@ -90,10 +92,13 @@ def weighted(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
         The keys, waiting_mean, waiting_max, unfinished_mean, unfinished_max, empty_ns, full_ns and total_ns.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
-    return rows.group_by(*keys, maintain_order=True).agg(
+    # The rows of a group stand together: one number tells groups apart faster than their keys do.
+    sums = rows.with_columns(group=pl.struct(*keys).rle_id()).group_by("group", maintain_order=True).agg(
+        pl.col(*keys).first(),
         *((pl.col(name) * length).sum().truediv(length.sum()).alias(f"{name}_mean") for name in ("waiting", "unfinished")),
         *(pl.col(name).max().cast(pl.Int64).alias(f"{name}_max") for name in ("waiting", "unfinished")),
         empty_ns=length.filter(pl.col("waiting") == 0).sum(),
         full_ns=length.filter(pl.col("waiting") >= FULL).sum(),
         total_ns=length.sum(),
-    )
+    )  # fmt: skip
+    return sums.drop("group")

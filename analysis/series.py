@@ -7,6 +7,7 @@ import polars as pl
 from kinetop.traces.errors import FilterError
 
 from . import intervals
+from .captures import WINDOW, told
 from .question import Column, Parameter, Table, question
 from .queues import depths
 from .work import DEVICE, Work, clock_offset, origin_ns
@@ -37,6 +38,7 @@ SERIES_COLUMNS = (
         "allocated_bytes", "bytes", "most that the allocator had given out; null before its first record", "allocated", priority=0
     ),
     Column("reserved_bytes", "bytes", "most that it had reserved", "reserved", priority=1),
+    WINDOW,
 )
 """Columns of the series."""
 COPY_COLUMNS = (
@@ -46,6 +48,7 @@ COPY_COLUMNS = (
     Column("bytes", "bytes", "bytes moved in the bucket, a copy's spread evenly over its time; null where unknown", priority=1),
     Column("gbps", "GB/s", "these bytes over the length of the bucket", "GB/s", priority=0),
     Column("busy_pct", "pct", "share of the bucket in which a copy of this kind runs", "busy", priority=1),
+    WINDOW,
 )
 """Columns of the copies by kind; buckets without one have no row."""
 
@@ -206,7 +209,4 @@ def _memory(work: Work, windows: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFra
 def _told(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
     """Put rows in the form declared: microseconds since the first event, on the first rank's clock."""
     since = pl.col("start_ns") - clock_offset(work.trace) - origin_ns(work.trace)
-    rows = rows.with_columns(start_us=(since / 1000).round(3), dur_us=(pl.col("dur_ns") / 1000).round(3))
-    return rows.with_columns(pl.col(c.name).round(3) for c in columns if c.unit in ("pct", "ratio", "GB/s")).select(
-        c.name for c in columns
-    )
+    return told(rows.with_columns(start_ns=since), work, columns)

@@ -89,7 +89,9 @@ def _trust(pieces: pl.DataFrame, kernels: int, *, matched: bool, several: bool) 
 def _before(facts: Facts, place: Place, pieces: pl.DataFrame) -> str:
     """Say where the longest exposed piece stands."""
     longest = pieces.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True).row(0, named=True)
-    after = facts.work.all_gpu.filter(_at(place), pl.col("start_ns") >= longest["end_ns"], pl.col("class") == "compute")
+    after = facts.work.all_gpu.lazy().select(*DEVICE, "start_ns", "class", "family", "name").filter(
+        _at(place), pl.col("start_ns") >= longest["end_ns"], pl.col("class") == "compute"
+    ).head(1).collect()  # fmt: skip
     length = time_text(longest["end_ns"] - longest["start_ns"])
     if after.is_empty():
         return f"; the longest stretch is {length}, with no compute after it"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from kinetop.traces import schema
+from kinetop.traces.pairs import ranges
 
 from .. import intervals
 from ..coverage import coverage
@@ -66,14 +67,12 @@ class Facts:
     @cached_property
     def allocations(self) -> pl.DataFrame:
         """Calls that ask the driver for memory or give it back: part, name, start_ns, end_ns."""
-        name = pl.col("name").cast(pl.String)
-        return (
-            self.work.trace.events.filter(pl.col("cat").is_in(list(schema.LAUNCH_CATS)), pl.col("dur_ns") > 0)
-            .select("part", "name", start_ns="ts_ns", end_ns=pl.col("ts_ns") + pl.col("dur_ns"))
-            .filter(name.str.contains(_ALLOCATIONS) & ~name.str.contains(_QUICK))
-            .with_columns(name)
-            .collect()
-        )
+        rows = ranges(self.work.trace, schema.LAUNCH_CATS, "name").filter(pl.col("end_ns") > pl.col("start_ns"))
+        names = rows["name"].unique()  # few: each is looked at once
+        text = names.cast(pl.String)
+        asked = names.filter((text.str.contains(_ALLOCATIONS) & ~text.str.contains(_QUICK)).fill_null(value=False))
+        rows = rows.filter(pl.col("name").is_in(asked.implode()))
+        return rows.select("part", pl.col("name").cast(pl.String), "start_ns", "end_ns")
 
     @cached_property
     def records_stacks(self) -> bool:
@@ -84,8 +83,9 @@ class Facts:
     def kernels(self) -> pl.DataFrame:
         """Kernels in scope, by device, stream and start: place, stream, start_ns, end_ns, dur_ns, name, family and grid."""
         columns = ("stream", "start_ns", "end_ns", "dur_ns", "name", "family", "grid")
-        rows = self.work.gpu.filter(pl.col("kind") == "kernel").select(*DEVICE, *columns)
-        return rows.sort(*DEVICE, "stream", maintain_order=True)  # they are in order of time
+        rows = self.work.gpu.lazy().filter(pl.col("kind") == "kernel").select(*DEVICE, *columns).collect()
+        rows = rows.sort("stream", maintain_order=True)  # they are in order of device and time
+        return rows if len(self.windows) < 2 else rows.sort(*DEVICE, maintain_order=True)
 
     @cached_property
     def compute(self) -> pl.DataFrame:

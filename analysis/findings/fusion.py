@@ -43,14 +43,20 @@ def _made(kernels: pl.DataFrame) -> pl.DataFrame:
     rows = kernels.with_row_index("row").filter(pl.col("family") == "elementwise")
     apart = pl.any_horizontal(pl.col(name).ne_missing(pl.col(name).shift(1)) for name in (*lane, "grid"))
     rows = rows.with_columns(run=(apart | (pl.col("row") != pl.col("row").shift(1) + 1)).fill_null(value=True).cum_sum())
-    runs = rows.group_by("run", *DEVICE, "grid", maintain_order=True).agg(
+    # Names in order of the alphabet, as numbers: the most frequent one of each run is a maximum of few small integers.
+    names = rows["name"].unique().sort()
+    rows = rows.with_columns(number=names.search_sorted(rows["name"]))
+    often = rows.group_by("run", "number").agg(times=pl.len()).sort("number").sort("times", descending=True, maintain_order=True)
+    often = often.unique("run", keep="first", maintain_order=True)
+    runs = rows.group_by("run", maintain_order=True).agg(
+        pl.col(*DEVICE, "grid").first(),
         kernels=pl.len(),
         span_ns=pl.col("end_ns").max() - pl.col("start_ns").min(),
         sum_ns=pl.col("dur_ns").sum(),
         longest_ns=pl.col("dur_ns").max(),
-        name=pl.col("name").mode().sort().first(),
     )
-    return runs.with_columns(mean_ns=pl.col("sum_ns") / pl.col("kernels"))
+    runs = runs.join(often, on="run", how="left", maintain_order="left")
+    return runs.with_columns(names.gather(runs["number"]), mean_ns=pl.col("sum_ns") / pl.col("kernels"))
 
 
 def _told(facts: Facts, runs: pl.DataFrame, limit: str, why: str) -> Iterable[Found]:

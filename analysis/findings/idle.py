@@ -77,7 +77,7 @@ def host_late(facts: Facts) -> Iterable[Found]:
 def launch_bound(facts: Facts) -> Iterable[Found]:
     """Find many short gaps before short kernels: launching takes longer than running."""
     for place, rows, ns in _parts(facts, "host_late", "launch_latency", gaps=facts.gaps.filter(pl.col("dur_ns") < SHORT_GAP_NS)):
-        median = whole(facts.kernels.filter(_at(place))["dur_ns"].median())
+        median = whole(facts.kernels.lazy().filter(_at(place)).select(pl.col("dur_ns").median()).collect().item())
         gap = whole(rows["ns"].median())
         small = median < SHORT_KERNEL_NS
         what = (

@@ -130,15 +130,21 @@ def _levels(work: Work, part: int, trace: Trace) -> list[Figures | None]:
     rows, zero = hta.gpu_rows(trace), base_ns(trace.header)
     launched = rows.filter(pl.col("kept") | pl.col("linked"))
     by_htas_rows = [hta.in_microseconds(frame, zero, rounded=False) for frame in (hta.kept(rows), launched, rows)]
-    gpu = scoped(work.trace).all_gpu.filter(pl.col("part") == part)
-    classed = gpu.with_columns(compute=pl.col("class") == "compute", comm=pl.col("class") == "comm")
+    gpu = scoped(work.trace).all_gpu.filter(pl.col("part") == part).select(*DEVICE, "name", "start_ns", "end_ns", "class")
+    spans = ["start_ns", "end_ns", "compute", "comm"]
+    classed = gpu.select(*DEVICE, *spans[:2], compute=pl.col("class") == "compute", comm=pl.col("class") == "comm")
     frames = [
         hta.in_microseconds(hta.kept(rows), zero, rounded=True),
         *by_htas_rows,
-        gpu.select("name", "start_ns", "end_ns"),
-        classed.select("name", "start_ns", "end_ns", "compute", "comm"),
+        hta.by_name(gpu).select(spans),
+        classed.select(spans),
     ]
-    return [*(hta.figures(frame) for frame in frames), _summed([hta.figures(one) for _, one in classed.group_by(*DEVICE)])]
+    levels: list[Figures | None] = []
+    for before, frame in zip([None, *frames], frames, strict=False):
+        same = before is not None and frame.select(spans).equals(before.select(spans))  # a choice that changes nothing here
+        levels.append(levels[-1] if same else hta.figures(frame))
+    devices = classed.partition_by(*DEVICE)
+    return [*levels, levels[-1] if len(devices) < 2 else _summed([hta.figures(one) for one in devices])]
 
 
 def _summed(devices: list[Figures | None]) -> Figures | None:

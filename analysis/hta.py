@@ -95,25 +95,41 @@ def gpu_rows(trace: Trace) -> pl.DataFrame:
         trace: one trace file.
 
     Returns:
-        ts_ns, dur_ns, name, kept (flag: it stays when HTA drops the last step) and linked (flag: a host row has its correlation).
+        ts_ns, dur_ns, name, the flags of `by_name`, kept (flag: it stays when HTA drops the last step) and linked (flag: a host
+        row has its correlation).
     """
-    text = {name: pl.col(name).cast(pl.String) for name in ("name", "cat")}
-    rows = trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat").is_not_null(), text["cat"] != "Trace").select(
-        "ts_ns", "dur_ns", pl.col("stream").fill_null(-1), pl.col("correlation").fill_null(-1), name=text["name"]
+    rows = trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat").is_in(["Trace"]).not_()).select(
+        "ts_ns", "dur_ns", "name", pl.col("stream").fill_null(-1), pl.col("correlation").fill_null(-1)
     )
-    gpu, cpu = rows.filter(pl.col("stream") != -1).collect(), rows.filter(pl.col("stream") == -1)
-    marks = (
-        cpu.filter(pl.col("name").str.starts_with("ProfilerStep"))
-        .select(pl.col("name").n_unique(), last=pl.col("ts_ns").max())
-        .collect()
+    on_host = pl.col("stream") == -1
+    gpu, names, calls = pl.collect_all(
+        [
+            rows.filter(~on_host).with_columns(pl.col("name").cast(pl.String)),
+            rows.filter(on_host).group_by("name").agg(last_ns=pl.col("ts_ns").max()),
+            rows.filter(on_host).group_by("correlation").agg(first_ns=pl.col("ts_ns").min()),
+        ]
     )
-    calls = cpu.group_by("correlation").agg(first_ns=pl.col("ts_ns").min()).collect()
+    marks = names.filter(pl.col("name").cast(pl.String).str.starts_with("ProfilerStep").fill_null(value=False))
     found = gpu.join(calls, on="correlation", how="left", maintain_order="left")
-    before = (pl.col("first_ns") < pl.lit(marks["last"].item(), pl.Int64)).fill_null(value=False)
-    stays = pl.lit(value=True) if marks["name"].item() < 2 else before
-    return found.select(
-        "ts_ns", "dur_ns", "name", kept=stays, linked=pl.col("first_ns").is_not_null() & (pl.col("correlation") != -1)
+    before = (pl.col("first_ns") < pl.lit(marks["last_ns"].max(), pl.Int64)).fill_null(value=False)
+    stays = pl.lit(value=True) if marks.height < 2 else before
+    return by_name(
+        found.select(
+            "ts_ns", "dur_ns", "name", kept=stays, linked=pl.col("first_ns").is_not_null() & (pl.col("correlation") != -1)
+        )
     )
+
+
+def by_name(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add what HTA takes kernels for by their name: the flags compute and comm.
+
+    Args:
+        rows: has name; each distinct one is looked at once.
+    """
+    names = rows.select(pl.col("name").unique())
+    text = pl.col("name").fill_null("")
+    known = names.with_columns(compute=~text.str.contains(_NOT_COMPUTE), comm=text.str.contains(_COMM))
+    return rows.join(known, on="name", how="left", nulls_equal=True, maintain_order="left")
 
 
 def kept(rows: pl.DataFrame) -> pl.DataFrame:
@@ -122,12 +138,12 @@ def kept(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def in_microseconds(rows: pl.DataFrame, zero_ns: int, *, rounded: bool) -> pl.DataFrame:
-    """Return name, start_ns and end_ns, rounded inwards to whole microseconds where the timestamps have a fraction.
+    """Return start_ns, end_ns, compute and comm, rounded inwards to whole microseconds where the timestamps have a fraction.
 
     HTA reads timestamps as float64 before it rounds, so this must too: epoch microseconds then have steps of 0.25.
 
     Args:
-        rows: ts_ns, dur_ns, name.
+        rows: ts_ns, dur_ns, compute, comm.
         zero_ns: what the timestamps of the file are relative to.
         rounded: False leaves them as they are.
     """
@@ -137,14 +153,14 @@ def in_microseconds(rows: pl.DataFrame, zero_ns: int, *, rounded: bool) -> pl.Da
         begin_us = start // 1000 + (start % 1000) / 1000
         end_us = begin_us + pl.col("dur_ns") / 1000
         start, end = (begin_us.ceil().cast(pl.Int64) * 1000, end_us.floor().cast(pl.Int64) * 1000)
-    return rows.select("name", start_ns=start, end_ns=end)
+    return rows.select("compute", "comm", start_ns=start, end_ns=end)
 
 
 def figures(rows: pl.DataFrame) -> dict[str, float | None] | None:
     """Return what HTA computes from GPU rows on one timeline; None without rows.
 
     Args:
-        rows: start_ns, end_ns, name, and where HTA's rules by name shall not decide, the flags compute and comm.
+        rows: start_ns, end_ns and the flags compute and comm.
 
     Returns:
         span_us, idle_us, compute_us, other_us (neither idle nor compute), kernel_sum_us, rows (a count) and overlap_pct, which is
@@ -152,9 +168,6 @@ def figures(rows: pl.DataFrame) -> dict[str, float | None] | None:
     """
     if rows.is_empty():
         return None
-    if "compute" not in rows.columns:
-        name = pl.col("name").fill_null("")
-        rows = rows.with_columns(compute=~name.str.contains(_NOT_COMPUTE), comm=name.str.contains(_COMM))
     busy, compute, comm = (_merged(rows), _merged(rows.filter("compute")), _merged(rows.filter("comm")))
     span = busy["end_ns"][-1] - busy["start_ns"][0]
     idle, computing, communicating = span - _length(busy), _length(compute), _length(comm)

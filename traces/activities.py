@@ -160,4 +160,15 @@ def _without_gpu(traces: TraceSet, parts: list[int]) -> list[Notice]:
     if len(parts) > lost:
         said = f"no GPU events{where.format(len(parts) - lost)}: nothing to show of the GPU"
         notices.append(Notice("no-gpu-events", len(parts) - lost, said, level="info"))
-    return notices
+    return notices + _uncategorised(traces, parts)
+
+
+def _uncategorised(traces: TraceSet, parts: list[int]) -> list[Notice]:
+    """Say where ranges of parts without GPU work have no category: what they are cannot be known."""
+    ranged = pl.col("part").is_in(parts), pl.col("ph") == "X", pl.col("cat").is_null()
+    count = traces.events.filter(*ranged).select(pl.len()).collect().item()
+    if not count:
+        return []
+    have = "range has" if count == 1 else "ranges have"
+    said = f"{count} {have} no category (cat), by which GPU work is known; none of them is in the figures"
+    return [Notice("no-category", count, said)]

@@ -47,7 +47,7 @@ def extent(traces: TraceSet) -> pl.DataFrame:
 
 def _part(part: int, trace: Trace) -> tuple[int, int | None, int | None, int | None, int]:
     zero = base_ns(trace.header)
-    timed = trace.events.filter(pl.col("ph").is_in(["X", "B", "i", "I"]), pl.col("ts_ns").is_not_null())
+    timed = trace.events.filter(pl.col("ph").is_in(["X", "B", "b", "i", "I"]), pl.col("ts_ns").is_not_null())
     first, last, end = timed.select(pl.col("ts_ns").min(), pl.col("ts_ns").max().alias("last"), _end()).collect().row(0)
     if first is None:
         return part, None, None, None, zero

@@ -9,6 +9,7 @@ import polars as pl
 
 from .host import kept
 from .report import Notice
+from .schema import GPU_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +48,8 @@ def pairs(events: pl.LazyFrame) -> Pairs:
     """Match begin and end events, thread by thread.
 
     An end closes the innermost open begin of its thread, and the innermost one of its own name where it has a name.
-    Order is by time; at one time ends come before begins, unless there is nothing to close yet.
+    Order is by time; at one time ends come before begins, unless there is nothing to close yet. Asynchronous marks of GPU work
+    (`b` and `e`) are matched in the same way among those of their category and id.
 
     Args:
         events: the event table with a `part` column.
@@ -55,19 +57,26 @@ def pairs(events: pl.LazyFrame) -> Pairs:
     Example:
         >>> import polars as pl
         >>> marks = pl.DataFrame({"ph": ["B", "E", "B", "E"], "name": ["a", None, "b", None], "ts_ns": [0, 10, 10, 30]})
-        >>> marks = marks.with_columns(part=0, process=pl.lit("1"), thread=pl.lit("7"), event_id=pl.int_range(4, dtype=pl.UInt64))
+        >>> same = dict.fromkeys(["part", "process", "thread", "cat", "id"], 1)
+        >>> marks = marks.with_row_index("event_id").with_columns(**same)
         >>> pairs(marks.lazy()).frame["end_ns"].to_list()
         [10, 30]
     """
     marks = (
-        events.filter(pl.col("ph").is_in(["B", "E"]), pl.col("ts_ns").is_not_null())
-        .select(*_THREAD, "event_id", "ts_ns", pl.col("name").cast(pl.String), begin=pl.col("ph") == "B")
+        events.filter(pl.col("ph").is_in(["B", "E", "b", "e"]), pl.col("ts_ns").is_not_null())
+        .select(*_THREAD, "event_id", "ts_ns", pl.col("ph", "cat", "id", "name").cast(pl.String))
         .collect()
     )
+    # Of asynchronous ranges, which belong to an id and to no thread, only GPU work is wanted: others are requests of a server.
+    alone = pl.col("ph").is_in(["b", "e"])
+    marks = marks.filter(~alone | pl.col("cat").is_in(list(GPU_KINDS)))
     if marks.is_empty():
         return Pairs(pl.DataFrame(schema={"part": pl.Int32, "event_id": pl.UInt64, "end_id": pl.UInt64, "end_ns": pl.Int64}))
+    owner = pl.when(alone).then(pl.struct("cat", "id")).otherwise(None)
+    lane = pl.struct("part", *(pl.when(~alone).then(name) for name in _THREAD[1:]), owner).rank("dense")
     marks = marks.with_columns(
-        lane=pl.struct(*_THREAD).rank("dense"),
+        lane=lane,
+        begin=pl.col("ph").is_in(["B", "b"]),
         name=pl.when(pl.col("name") != "").then("name"),
         part=pl.col("part").cast(pl.Int32),
     )

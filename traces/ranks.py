@@ -74,9 +74,14 @@ def _ranked(traces: list[Trace], named: list[int | None], said: list[Notice]) ->
 
 
 def _misnamed(traces: Sequence[Trace], named: Sequence[int | None]) -> list[Notice]:
-    """Say where a name and the trace in it differ about the rank: a copy under a wrong name, or a rank within its machine."""
+    """Say where a name and the trace in it differ about the rank: a copy under a wrong name, or a rank within its machine.
+
+    Only names that say `rank`: the number after `worker` or `node` may be a process or a machine.
+    """
     apart = [
-        (trace, rank) for trace, rank in zip(traces, named, strict=True) if _says_rank(trace) and rank not in (None, trace.rank)
+        (trace, rank)
+        for trace, rank in zip(traces, named, strict=True)
+        if _says_rank(trace) and rank not in (None, trace.rank) and "rank" in trace.path.name.lower()
     ]
     if not apart:
         return []

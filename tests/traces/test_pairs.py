@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetop.traces.pairs import Pairs, pairs, ranges
+from kinetop.traces.trace import TraceSet
+
+Made = Callable[..., TraceSet]
 
 
 def mark(ph: str, ts: int, name: str | None = None, thread: str = "7", **more: Any) -> dict[str, Any]:
@@ -20,7 +24,7 @@ def paired(rows: list[dict[str, Any]]) -> Pairs:
     kinds = {"part": pl.Int32, "event_id": pl.UInt64, "process": pl.Categorical, "thread": pl.Categorical, "ph": pl.Categorical}
     frame = pl.DataFrame(
         [{"part": 0, "event_id": at, **row} for at, row in enumerate(rows)],
-        schema={**kinds, "name": pl.String, "ts_ns": pl.Int64},
+        schema={**kinds, "cat": pl.Categorical, "id": pl.String, "name": pl.String, "ts_ns": pl.Int64},
     )
     return pairs(frame.lazy())
 
@@ -140,3 +144,23 @@ def test_many_marks_match_like_a_stack() -> None:
             stack.append(len(rows))
             rows.append(mark("B", time, chance.choice("abc")))
     assert lengths(rows) == ends
+
+
+def test_asynchronous_marks_of_gpu_work_close_by_their_id() -> None:
+    def alone(ph: str, ts: int, number: str, cat: str = "kernel", **more: Any) -> dict[str, Any]:
+        return mark(ph, ts, "k", cat=cat, id=number, **more)
+
+    rows = [alone("b", 0, "1"), alone("b", 5, "2", thread="8"), alone("e", 9, "1", thread="9"), alone("e", 20, "2")]
+    assert lengths(rows) == {0: 9, 1: 20}
+    request = [alone("b", 1, "1", "request"), alone("e", 2, "1", "request"), alone("b", 3, "4", "request")]
+    found = paired([*rows, *request, mark("B", 0, "a"), mark("E", 6), alone("b", 30, "7")])
+    assert dict(found.frame.select("event_id", "end_ns").iter_rows()) == {0: 9, 1: 20, 7: 6}
+    assert (found.stray_ends, found.open_begins) == (0, 1)
+
+
+def test_kernels_written_as_asynchronous_ranges_are_work_and_ranges_of_a_server_no_calls(made: Made) -> None:
+    gpu = {"cat": "kernel", "name": "k", "process": "0", "thread": "7", "device": 0, "stream": 7, "id": "1"}
+    served = {"cat": "user_annotation", "name": "request", "process": "4", "thread": "4", "id": "1"}
+    trace = made([{**row, "ph": ph, "ts_ns": at} for row in (gpu, served) for ph, at in (("b", 1000), ("e", 4000))])
+    assert trace.activities.select("start_ns", "end_ns").rows() == [(1000, 4000)]
+    assert trace.calls.is_empty()

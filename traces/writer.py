@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-_PAGE_ROWS = 1 << 16
-"""A slice of 16 MB holds about 66,000 events; the default of 20,000 rows a page takes 1.3x the time."""
+_PAGE_ROWS = 1 << 17
+"""A slice of 16 MB holds about 70,000 events: one page a column. Two take more time (49 ms for 34 ms) and 8 % more room."""
 COMPRESSION_LEVEL = 1
 """zstd level: 3 is 3 % smaller and 1.4x slower on the traces measured."""
 

@@ -32,8 +32,6 @@ _KEEP_MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
 """Lets the import process use again what a slice gave back; given to the system and taken again it costs an eighth more time."""
-_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
-"""NumPy, which Arrow loads where there is one, starts threads that wait in a loop: a hundredth of the time."""
 
 
 class _DiskError(UnreadableError):
@@ -205,7 +203,7 @@ def _child(order: dict[str, Any], talk: IO[bytes]) -> subprocess.Popen[str]:
 
     home = str(Path(kinetop.__file__).parent.parent)
     path = os.pathsep.join([home, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, **_KEEP_MEMORY, **_NO_THREADS, "PYTHONPATH": path, "POLARS_MAX_THREADS": str(order["jobs"])}
+    environment = {**os.environ, **_KEEP_MEMORY, "PYTHONPATH": path, "POLARS_MAX_THREADS": str(order["jobs"])}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "kinetop.traces.reading.child", json.dumps(order)],
         stdin=subprocess.DEVNULL,

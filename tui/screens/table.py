@@ -271,7 +271,7 @@ def ordered(columns: list[Column], frame: pl.DataFrame) -> list[Column]:
     names = [column.name for column in columns]
     if {"depth", "name"} <= set(names):
         columns = sorted(columns, key=lambda column: column.name != "name")
-    unknown = {name for name in names if frame.height and frame[name].null_count() == frame.height}
+    unknown = {name for name in names if name in frame.columns and 0 < frame.height == frame[name].null_count()}
     return [
         replace(column, priority=LEAVES_FIRST) if column.name in unknown and column.priority else column for column in columns
     ]

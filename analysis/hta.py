@@ -98,7 +98,8 @@ def gpu_rows(trace: Trace) -> pl.DataFrame:
         ts_ns, dur_ns, name, the flags of `by_name`, kept (flag: it stays when HTA drops the last step) and linked (flag: a host
         row has its correlation).
     """
-    rows = trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat").is_in(["Trace"]).not_()).select(
+    timed = pl.col("ts_ns").is_not_null(), pl.col("dur_ns").is_not_null()
+    rows = trace.events.filter(*timed, pl.col("cat").is_in(["Trace"]).not_()).select(
         "ts_ns", "dur_ns", "name", pl.col("stream").fill_null(-1), pl.col("correlation").fill_null(-1)
     )
     on_host = pl.col("stream") == -1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import intervals
-from .question import Column, Table, question
+from .question import Column, Table, as_declared, question
 from .work import DEVICE, Work, origin_ns, scoped
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _groups(calls: pl.DataFrame) -> pl.DataFrame:
         **_rates(),
     )
     order = ["total_us", "rank", "device", "kind", "bytes", "process_group"]
-    return _shown(made.sort(order, descending=[True, *[False] * (len(order) - 1)]), GROUP_COLUMNS)
+    return as_declared(made.sort(order, descending=[True, *[False] * (len(order) - 1)]), GROUP_COLUMNS)
 
 
 def _rates() -> dict[str, pl.Expr]:
@@ -255,16 +255,10 @@ def _sizes(calls: pl.DataFrame) -> pl.DataFrame:
     us = pl.col("dur_ns") / 1000
     keys = ["kind", "group_size", "from_bytes"]
     made = sized.group_by(keys).agg(count=pl.len().cast(pl.Int64), median_us=us.median(), total_us=us.sum(), **_rates())
-    return _shown(made.sort(keys), SIZE_COLUMNS)
+    return as_declared(made.sort(keys), SIZE_COLUMNS)
 
 
 def _told(calls: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
-    since = (pl.col("start_ns") - origin_ns(trace)) / 1000
-    times = {"start_us": since, "dur_us": pl.col("dur_ns") / 1000, "exposed_us": pl.col("exposed_ns") / 1000}
+    since = pl.col("start_ns") - origin_ns(trace)
     rates = {"algorithm_gbps": pl.col("algorithm"), "bus_gbps": pl.col("bus")}
-    return _shown(calls.sort("start_ns", "rank", "device", "event_id").with_columns(**times, **rates), CALL_COLUMNS)
-
-
-def _shown(rows: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    places = {"us": 3, "GB/s": 6}
-    return rows.select(pl.col(c.name).round(places[c.unit]) if c.unit in places else c.name for c in columns)
+    return as_declared(calls.sort("start_ns", "rank", "device", "event_id").with_columns(**rates, start_ns=since), CALL_COLUMNS)

@@ -8,7 +8,7 @@ import polars as pl
 
 from .counter_ranges import matched, measured, measured_by
 from .counter_tracks import beside, samples, tracks
-from .question import Column, Table, question
+from .question import Column, Table, as_declared, question
 
 if TYPE_CHECKING:
     from .work import Work
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _RANK = Column("rank", "id", "rank of the process", priority=0)
 _COUNTER = Column("counter", "text", "the counter, as the profiler wrote it", priority=0)
 _VALUES = (
-    Column("total", "ratio", "sum of its values", priority=0),
-    Column("mean", "ratio", "mean value of a range", priority=1),
-    Column("min", "ratio", "smallest", priority=3),
-    Column("max", "ratio", "largest", priority=2),
+    Column("total", "number", "sum of its values", priority=0),
+    Column("mean", "number", "mean value of a range", priority=1),
+    Column("min", "number", "smallest", priority=3),
+    Column("max", "number", "largest", priority=2),
 )
 
 KERNEL_COLUMNS = (
@@ -71,12 +71,12 @@ TRACK_COLUMNS = (
     Column("samples", "count", "values; each holds until the next", priority=1),
     Column("start_us", "us", "first sample, since the first event", "start", priority=2),
     Column("span_us", "us", "time from the first to the last sample", "span", priority=2),
-    Column("mean", "ratio", "mean over that time; null with one moment only", priority=0),
-    Column("min", "ratio", "smallest", priority=1),
-    Column("max", "ratio", "largest", priority=0),
-    Column("last", "ratio", "last value", priority=2),
-    Column("busy_mean", "ratio", "mean over the time in which a kernel runs, on any device of the rank", "mean busy", priority=1),
-    Column("idle_mean", "ratio", "mean over the time in which none runs", "mean idle", priority=1),
+    Column("mean", "number", "mean over that time; null with one moment only", priority=0),
+    Column("min", "number", "smallest", priority=1),
+    Column("max", "number", "largest", priority=0),
+    Column("last", "number", "last value", priority=2),
+    Column("busy_mean", "number", "mean over the time in which a kernel runs, on any device of the rank", "mean busy", priority=1),
+    Column("idle_mean", "number", "mean over the time in which none runs", "mean idle", priority=1),
 )
 """Columns of the table of counter tracks."""
 
@@ -87,7 +87,7 @@ BESIDE_COLUMNS = (
     Column("name", "text", "kernel", priority=0),
     Column("count", "count", "runs of the kernel in scope", priority=1),
     Column("covered_us", "us", "time of these runs in which the counter has a value", "covered", priority=1),
-    Column("mean", "ratio", "mean of the counter over that time; other kernels may run beside it", priority=0),
+    Column("mean", "number", "mean of the counter over that time; other kernels may run beside it", priority=0),
 )
 """Columns of the table of counters by kernel."""
 
@@ -124,12 +124,12 @@ def counters(work: Work) -> dict[str, pl.DataFrame]:
     values = measured(found, work.trace)
     sampled = samples(work)
     return {
-        "kernels": _shown(measured_by(values, "name"), KERNEL_COLUMNS),
-        "ops": _shown(measured_by(values, "op"), OP_COLUMNS),
-        "flops": _shown(_flops(values), FLOP_COLUMNS),
-        "joined": _shown(said, MATCH_COLUMNS),
-        "tracks": _shown(tracks(sampled, work), TRACK_COLUMNS),
-        "beside": _shown(beside(sampled, work), BESIDE_COLUMNS),
+        "kernels": as_declared(measured_by(values, "name"), KERNEL_COLUMNS),
+        "ops": as_declared(measured_by(values, "op"), OP_COLUMNS),
+        "flops": as_declared(_flops(values), FLOP_COLUMNS),
+        "joined": as_declared(said, MATCH_COLUMNS),
+        "tracks": as_declared(tracks(sampled, work), TRACK_COLUMNS),
+        "beside": as_declared(beside(sampled, work), BESIDE_COLUMNS),
     }
 
 
@@ -151,7 +151,3 @@ def _flops(values: pl.DataFrame) -> pl.DataFrame:
     }
     made = sums.group_by("rank", "name").agg(pl.col("ranges").max(), **each)
     return made.sort("fp32_flops", "rank", "name", descending=[True, False, False], nulls_last=True)
-
-
-def _shown(rows: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    return rows.select(pl.col(c.name).round(3) if c.unit == "us" else c.name for c in columns)

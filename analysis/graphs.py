@@ -10,7 +10,7 @@ from kinetop.traces import schema
 from kinetop.traces.nesting import innermost
 from kinetop.traces.pairs import ranges
 
-from .question import Column, Table, question
+from .question import Column, Table, as_declared, question
 from .work import DEVICE, Work, clock_offset, origin_ns
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ def graphs(work: Work) -> dict[str, pl.DataFrame]:
     since = pl.col("start_ns") - clock_offset(work.trace) - origin_ns(work.trace)
     kept = by_node if work.scope.where is None else by_node.filter("named")
     return {
-        "graphs": _declared(_graphs(replays, by_node), GRAPH_COLUMNS),
-        "replays": _declared(replays.with_columns(start_ns=since), REPLAY_COLUMNS),
-        "nodes": _declared(kept.with_columns(_named_ops(kept, work.trace)), NODE_COLUMNS),
+        "graphs": as_declared(_graphs(replays, by_node), GRAPH_COLUMNS),
+        "replays": as_declared(replays.with_columns(start_ns=since), REPLAY_COLUMNS),
+        "nodes": as_declared(kept.with_columns(_named_ops(kept, work.trace)), NODE_COLUMNS),
     }
 
 
@@ -260,10 +260,3 @@ def _named_ops(nodes: pl.DataFrame, trace: TraceSet) -> pl.Series:
     marked = marked.with_columns(around.alias("around")).with_columns(op=pl.coalesce(own, "around")).drop_nulls("op")
     marked = marked.sort("start_ns", descending=True).unique(["part", "node_id"], keep="first", maintain_order=True)
     return nodes.join(marked.select("part", "node_id", "op"), on=["part", "node_id"], how="left", maintain_order="left")["op"]
-
-
-def _declared(rows: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put rows in the form declared, times in microseconds."""
-    times = [(pl.col(f"{c.name.removesuffix('_us')}_ns") / 1000).round(3).alias(c.name) for c in columns if c.unit == "us"]
-    shares = [pl.col(c.name).round(3) for c in columns if c.unit == "pct"]
-    return rows.with_columns(*times, *shares).select(c.name for c in columns)

@@ -10,7 +10,7 @@ from kinetop.traces.nesting import innermost
 
 from . import intervals
 from .names import short_names
-from .question import Column, Parameter, Table, question
+from .question import Column, Parameter, Table, as_declared, question
 from .steps import with_step
 from .work import DEVICE, Work, origin_ns
 
@@ -126,9 +126,7 @@ def _statistics(labelled: pl.DataFrame, busy_us: float) -> pl.DataFrame:
     made = made.sort([pl.col("name").is_null(), "total_us", "name"], descending=[False, True, False])
     share = pl.col("total_us") * (100 / busy_us if busy_us else 0.0)
     made = made.with_columns(pl.col("name").fill_null(OTHERS), share_pct=share)
-    return made.with_columns(pl.col(c.name).round(3) for c in KERNEL_COLUMNS if c.unit in ("us", "pct")).select(
-        c.name for c in KERNEL_COLUMNS
-    )
+    return as_declared(made, KERNEL_COLUMNS)
 
 
 def instances(work: Work, *, group_by: str = "name", label: str | None = None) -> pl.DataFrame:

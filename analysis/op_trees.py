@@ -52,7 +52,8 @@ def callers(calls: pl.DataFrame, groups: Groups, depth: int) -> pl.DataFrame:
         here = left.with_columns(label=nodes["label"].gather(left["place"]))
         rows = here.group_by("above", "label", maintain_order=True).agg(pl.col(costs).sum()).with_row_index("node", offset=first)
         levels.append(rows.rename({"above": "parent"}).with_columns(depth=pl.lit(level, pl.Int32)))
-        below = here.join(rows.select("above", "label", number="node"), on=["above", "label"], nulls_equal=True)
+        numbers = rows.select("above", "label", number="node")
+        below = here.join(numbers, on=["above", "label"], how="left", nulls_equal=True, maintain_order="left")
         left = (
             below.with_columns(place=nodes["parent"].gather(below["place"]), above="number")
             .drop("number", "label")
@@ -68,8 +69,8 @@ def _own(calls: pl.DataFrame, groups: Groups, at: pl.Series) -> pl.DataFrame:
     """Return what each merged node costs without those above it: calls, self_cpu_ns, device_ns, kernels."""
     own = calls.select("device_ns", "kernels", node=at.gather(groups.owner), self_cpu_ns="self_ns")
     counts = pl.DataFrame({"node": at, "calls": calls["begun"].gather(groups.calls).cast(pl.Int64)})
-    made = own.drop_nulls("node").group_by("node").agg(pl.all().sum())
-    return made.join(counts.group_by("node").agg(pl.col("calls").sum()), on="node", how="left")
+    made = own.drop_nulls("node").group_by("node", maintain_order=True).agg(pl.all().sum())
+    return made.join(counts.group_by("node").agg(pl.col("calls").sum()), on="node", how="left", maintain_order="left")
 
 
 def _ordered(found: pl.DataFrame, legend: pl.DataFrame, depth: int, by: list[str]) -> pl.DataFrame:

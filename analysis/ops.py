@@ -13,7 +13,7 @@ from .call_costs import charged, charges
 from .forest import outermost, subtree_ends, subtree_sums
 from .op_groups import ABSENT, Groups, grouped
 from .op_trees import callers, tree
-from .question import Column, Parameter, Table, question
+from .question import Column, Parameter, Table, as_declared, question
 
 if TYPE_CHECKING:
     from .work import Work
@@ -139,14 +139,14 @@ def ops(work: Work, *, group_by: str, view: str, depth: int) -> dict[str, pl.Dat
     """
     paid, groups = charges(work), grouped(work.trace, group_by)
     calls, loose = charged(work, paid), paid.filter(pl.col("row").is_null())["dur_ns"]
-    tables = {"ops": _told(_flat(calls, groups, ABSENT[group_by], loose), OP_COLUMNS)}
+    tables = {"ops": as_declared(_flat(calls, groups, ABSENT[group_by], loose), OP_COLUMNS)}
     depth = max(1, depth)
     if view == "tree":
-        tables[view] = _told(tree(calls, groups, depth), TREE_COLUMNS)
+        tables[view] = as_declared(tree(calls, groups, depth), TREE_COLUMNS)
     elif view == "callers":
-        tables[view] = _told(callers(calls, groups, depth), CALLER_COLUMNS)
+        tables[view] = as_declared(callers(calls, groups, depth), CALLER_COLUMNS)
     elif view == "autograd":
-        tables[view] = _told(autograd(work.trace, calls), AUTOGRAD_COLUMNS)
+        tables[view] = as_declared(autograd(work.trace, calls), AUTOGRAD_COLUMNS)
     return tables
 
 
@@ -197,13 +197,4 @@ def _totals(calls: pl.DataFrame, groups: Groups) -> pl.DataFrame:
         calls=pl.col("begun").sum().cast(pl.Int64),
         total_cpu_ns=pl.col("cpu").filter("counts").sum(),
         total_device_ns=pl.col("device").filter("counts").sum(),
-    )
-
-
-def _told(found: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put rows in the form declared."""
-    us = [pl.col(f"{c.name[:-3]}_ns") / 1000 for c in columns if c.unit == "us"]
-    made = found.with_columns(ns.round(3).name.map(lambda name: f"{name[:-3]}_us") for ns in us)
-    return made.with_columns(pl.col(c.name).round(3) for c in columns if c.unit in ("pct", "ratio")).select(
-        c.name for c in columns
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from . import intervals
-from .question import Column, Table, question
+from .question import Column, Table, as_declared, question
 from .work import DEVICE, Work
 
 _OWNER = (Column("rank", "id", "rank of the process", priority=0), Column("device", "id", "GPU index", priority=0))
@@ -91,7 +91,7 @@ def overlap(work: Work) -> dict[str, pl.DataFrame]:
         "devices": _devices(work, comm, compute),
         "kinds": _kinds(comm, compute),
         "kernels": _kernels(comm, compute, beside),
-        "beside": _told(beside, BESIDE_COLUMNS).sort(
+        "beside": as_declared(beside, BESIDE_COLUMNS).sort(
             ["name", "kind", "beside_us", "family"], descending=[False, False, True, False]
         ),
     }
@@ -108,7 +108,7 @@ def _devices(work: Work, comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFr
     rows = rows.with_columns(
         exposed_comm_ns=pl.col("comm_ns") - pl.col("overlap_ns"), overlap_pct=_percent("overlap_ns", "comm_ns")
     )
-    return _told(rows, DEVICE_COLUMNS)
+    return as_declared(rows, DEVICE_COLUMNS)
 
 
 def _kinds(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
@@ -120,7 +120,7 @@ def _kinds(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     counts = comm.group_by(keys).agg(count=pl.len().cast(pl.Int64))
     lengths = pieces.group_by(keys).agg(own_ns=own, hidden_ns=pl.col("hidden_ns").sum())
     rows = counts.join(lengths, on=keys, how="left").with_columns(pl.col("own_ns", "hidden_ns").fill_null(0), kind="family")
-    return _told(_split(rows), KIND_COLUMNS).sort(
+    return as_declared(_split(rows), KIND_COLUMNS).sort(
         ["exposed_us", "rank", "device", "kind"], descending=[True, False, False, False]
     )
 
@@ -142,7 +142,7 @@ def _kernels(comm: pl.DataFrame, compute: pl.DataFrame, beside: pl.DataFrame) ->
         .select(*keys, "beside_pct", beside="family")
     )
     rows = rows.join(most, on=keys, how="left", nulls_equal=True)
-    return _told(_split(rows), KERNEL_COLUMNS).sort(["exposed_us", *keys], descending=[True, False, False])
+    return as_declared(_split(rows), KERNEL_COLUMNS).sort(["exposed_us", *keys], descending=[True, False, False])
 
 
 def _beside(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
@@ -166,9 +166,3 @@ def _split(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _percent(part: str, whole: str) -> pl.Expr:
     return pl.when(pl.col(whole) > 0).then((100 * pl.col(part) / pl.col(whole)).round(3))
-
-
-def _told(rows: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put rows in the form declared, times in microseconds."""
-    times = [(pl.col(f"{c.name.removesuffix('_us')}_ns") / 1000).round(3).alias(c.name) for c in columns if c.unit == "us"]
-    return rows.with_columns(times).select(c.name for c in columns)

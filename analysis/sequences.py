@@ -15,7 +15,7 @@ from kinetop.traces.pairs import ranges
 
 from .linked import with_links
 from .names import short_names
-from .question import Column, Parameter, Table, question
+from .question import Column, Parameter, Table, as_declared, question
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -243,8 +243,6 @@ def _apart(runs: pl.DataFrame, keys: list[str], length: int) -> pl.DataFrame:
 
 def _told(found: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
     """Put the rows in the form declared, the greatest saving first."""
-    made = found.with_columns(
-        **{f"{name}_us": (pl.col(name) / 1000).round(3) for name in ("gpu", "gap", "launch")},
-        save_us=((pl.col("gap") + pl.col("launch")) / 1000).round(3),
-    )
-    return made.sort("save_us", "times", descending=True, maintain_order=True).select(column.name for column in columns)
+    times = {f"{name}_ns": pl.col(name) for name in ("gpu", "gap", "launch")}
+    made = found.with_columns(**times, save_ns=pl.col("gap") + pl.col("launch"))
+    return as_declared(made.sort("save_ns", "times", descending=True, maintain_order=True), columns)

@@ -12,7 +12,7 @@ from kinetop.traces.errors import FilterError
 from kinetop.traces.pairs import ranges
 
 from . import intervals
-from .question import Column, Parameter, Table, question
+from .question import Column, Parameter, Table, as_declared, question
 from .steps import steps, with_step
 from .waits import LOADER
 from .work import DEVICE, Work, origin_ns, scoped
@@ -237,13 +237,7 @@ def _noted(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _told(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
     """Put the rows in the form declared."""
-    since = pl.col("start_ns") - origin_ns(trace)
-    times = [name.removesuffix("_us") for name in (c.name for c in STEP_COLUMNS if c.unit == "us") if name != "start_us"]
-    return rows.with_columns(
-        *((pl.col(f"{name}_ns") / 1000).round(3).alias(f"{name}_us") for name in times),
-        *(pl.col(c.name).round(3) for c in STEP_COLUMNS if c.unit == "pct"),
-        start_us=(since / 1000).round(3),
-    ).select(column.name for column in STEP_COLUMNS)
+    return as_declared(rows.with_columns(start_ns=pl.col("start_ns") - origin_ns(trace)), STEP_COLUMNS)
 
 
 def _two(text: str, told: pl.DataFrame) -> tuple[int, int]:

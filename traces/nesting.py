@@ -88,8 +88,10 @@ def _paired(high: pl.Series, low: pl.Series) -> pl.Series:
 
 
 def _numbered(keys: Sequence[pl.Series]) -> list[pl.Series]:
-    known = pl.concat([key.unique() for key in keys]).unique().sort()
-    return [known.search_sorted(key).cast(pl.UInt32) for key in keys]
+    # By first appearance: codes of texts differ from process to process, and with them the order of a result's rows would.
+    known = pl.concat([key.unique(maintain_order=True) for key in keys]).unique(maintain_order=True)
+    order = known.arg_sort()
+    return [order.gather(known.gather(order).search_sorted(key)).cast(pl.UInt32) for key in keys]
 
 
 def _sorted(

@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetop.traces.nesting import innermost
+from kinetop.traces.nesting import innermost, laid_out
 
 KINDS = {"part": pl.Int32, "process": pl.String, "thread": pl.String}
 moments = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-1, 40)), max_size=20)
@@ -47,3 +47,12 @@ def test_stamps_at_both_ends_of_64_bits() -> None:
     frame = pl.DataFrame({**thread, "start_ns": [-far, 0, far - 5], "end_ns": [far, 10, far]})
     moments = pl.DataFrame({**thread, "at_ns": [-far, 5, 20, far - 3, far]})
     assert innermost(moments, frame).to_list() == [0, 1, 0, 2, None]
+
+
+def test_threads_are_in_order_of_their_first_range() -> None:
+    names = ["main", "autograd", "pin memory", "0", "10", "9"]
+    rows = pl.DataFrame(
+        {"part": 0, "process": "1", "thread": name, "start_ns": 10 * at, "end_ns": 10 * at + 5} for at, name in enumerate(names)
+    )
+    assert laid_out(rows)["row"].to_list() == list(range(len(names)))
+    assert laid_out(rows)["lane"].to_list() == list(range(len(names)))

@@ -166,7 +166,11 @@ def _rules_of(path: Path, _stamp: int) -> tuple[Rule, ...]:
         raise RulesError(f"The rules file {path} cannot be read: {error}.") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise RulesError(f"The rules file {path} holds no list of [[rule]] entries.")
-    return tuple(_rule(entry, number, path) for number, entry in enumerate(entries, 1))
+    found = tuple(_rule(entry, number, path) for number, entry in enumerate(entries, 1))
+    if path != _OWN_FILE:  # ours are tested: to try them all takes a tenth of a second
+        for number, rule in enumerate(found, 1):
+            _try(rule, number)
+    return found
 
 
 def _rule(entry: dict[str, Any], number: int, path: Path) -> Rule:
@@ -182,7 +186,7 @@ def _rule(entry: dict[str, Any], number: int, path: Path) -> Rule:
         raise RulesError(f"{where}: class is one of {', '.join(CLASSES)}, not {entry['class']!r}.")
     if "pattern" not in entry and "collective" not in entry:
         raise RulesError(f"{where} has neither a pattern nor a collective, so it could never fire.")
-    made = Rule(
+    return Rule(
         entry["id"],
         entry["class"],
         entry["family"],
@@ -191,10 +195,13 @@ def _rule(entry: dict[str, Any], number: int, path: Path) -> Rule:
         entry.get("collective"),
         str(path),
     )
+
+
+def _try(rule: Rule, number: int) -> None:
+    """Say it where a pattern is no regular expression."""
     try:
-        pl.DataFrame({"name": [""], "collective": [""]}).select(made.condition)
+        pl.DataFrame({"name": [""], "collective": [""]}).select(rule.condition)
     except pl.exceptions.ComputeError as error:
-        raise RulesError(
-            f"{where} ({made.id}) has a pattern that is no regular expression: {' '.join(str(error).split())}."
-        ) from error
-    return made
+        said = " ".join(str(error).split())
+        where = f"Rule {number} of {rule.source} ({rule.id})"
+        raise RulesError(f"{where} has a pattern that is no regular expression: {said}.") from error

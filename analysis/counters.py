@@ -75,7 +75,9 @@ TRACK_COLUMNS = (
     Column("min", "number", "smallest", priority=1),
     Column("max", "number", "largest", priority=0),
     Column("last", "number", "last value", priority=2),
-    Column("busy_mean", "number", "mean over the time in which a kernel runs, on any device of the rank", "mean busy", priority=1),
+    Column(
+        "busy_mean", "number", "mean over the time in which a kernel runs, on any device of the rank", "mean busy", priority=1
+    ),
     Column("idle_mean", "number", "mean over the time in which none runs", "mean idle", priority=1),
 )
 """Columns of the table of counter tracks."""

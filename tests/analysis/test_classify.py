@@ -168,3 +168,8 @@ def test_a_changed_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
     path.write_text("[[rule]]\nid = 'two'\nclass = 'comm'\nfamily = 'x'\npattern = '^q'\n")
     os.utime(path, ns=(1, 1))
     assert explain("q").id == "two"
+
+
+def test_each_rule_of_our_own_is_a_regular_expression() -> None:
+    for rule in rules():
+        pl.DataFrame({"name": [""], "collective": [""]}).select(rule.condition)

@@ -217,7 +217,7 @@ def _told(rows: pl.DataFrame) -> pl.DataFrame:
     )
     fixed = [c.name for c in ROOFLINE_COLUMNS if c.unit in {"us", "pct", "GB/s"} or c.name in {"tflops", "intensity"}]
     told = told.with_columns(pl.col(fixed).round(3)).sort(
-        "device_us", "op", "shape", descending=[True, False, False], nulls_last=True
+        "device_us", "op", "shape", "dtype", "bytes", descending=[True, *[False] * 4], nulls_last=True
     )
     return told.select(column.name for column in ROOFLINE_COLUMNS)
 

@@ -52,7 +52,7 @@ def find(recording: Recording, variant: str | None = None, case: str | None = No
 
 
 def _of_trial(recording: Recording, trial: Trial) -> list[Finding]:
-    subject = Subject(trial, _seen(recording, trial), tuple(recording.log))
+    subject = Subject(trial, seen(recording, trial), tuple(recording.log))
     found = ((code, rule(subject)) for code, rule in RULES.items())
     return [_finding(code, evidence, trial) for code, evidence in found if evidence is not None]
 
@@ -61,17 +61,23 @@ _kept: WeakKeyDictionary[Window, tuple[int, Seen]] = WeakKeyDictionary()
 """By the newest window how many there were, and what they show: a live screen asks often, and windows come every few seconds."""
 
 
-def _seen(recording: Recording, trial: Trial) -> Seen | None:
+def seen(recording: Recording, trial: Trial) -> Seen | None:
+    """Return what the windows of a trial show, read once; None where there are none.
+
+    Args:
+        recording: what was said so far.
+        trial: one of its trials.
+    """
     if not trial.windows:
         return None
     *older, newest = trial.windows
-    count, seen = _kept.get(newest, (0, None))
-    if seen is None or count != len(trial.windows):
-        seen = Seen(recording.events(trial.variant, trial.case.text))
-        _kept[newest] = len(trial.windows), seen
+    count, found = _kept.get(newest, (0, None))
+    if found is None or count != len(trial.windows):
+        found = Seen(recording.events(trial.variant, trial.case.text))
+        _kept[newest] = len(trial.windows), found
         for window in older:
             _kept.pop(window, None)
-    return seen
+    return found
 
 
 @cache

@@ -188,7 +188,7 @@ def rows(
         seed: of the resamples.
         former: figures of the same recording that were made before; all are made anew where None.
     """
-    every, events = _grouped(recording.samples()), _grouped(recording.events())
+    every = _grouped(recording.samples())
     limits = peaks if peaks is not None else peaks_of(recording.environment.get("device_name"))
     made = []
     for trial in recording.trials.values():
@@ -198,11 +198,15 @@ def rows(
             known = None if former is None else partial(former.interval, key, trial.seen)
             row |= times(samples, resamples=resamples, seed=seed, known=known)
             row |= rates(row, trial, limits, price_per_hour)
-        if (seen := events.get(key)) is not None:
-            make = partial(structure, seen, trial.case)
+        if trial.windows:
+            make = partial(_structure, recording, trial)
             row |= counts(make() if former is None else former.structure(trial, make), trial.case)
         made.append(row)
     return against(made, base)
+
+
+def _structure(recording: Recording, trial: Trial) -> Structure:
+    return structure(recording.events(trial.variant, trial.case.text), trial.case)
 
 
 def _grouped(frame: pl.DataFrame) -> dict[tuple[str, str], pl.DataFrame]:

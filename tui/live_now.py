@@ -35,9 +35,9 @@ LOG_SHOWN = 300
 ERRORS_SHOWN = 10
 RESAMPLES = 300
 """Of an interval on the screen, which is drawn anew all the time; `bench` takes more."""
-REST = {"table": 10, "parts": 20, "base parts": 20, "findings": 25, "sweep": 10}
+REST = {"table": 15, "parts": 40, "base parts": 40, "findings": 40, "sweep": 10}
 """A piece is not made again before this many times of what it took: the processors belong to what is measured."""
-LEAST_REST_S = {"table": 0.5, "findings": 2.0}
+LEAST_REST_S = {"table": 0.75, "findings": 2.0}
 """Nor before so many seconds: nobody reads them faster."""
 WINDOWS_SHOWN = 2
 """Windows of a trial that the figures on the screen are made from; `bench` takes all."""
@@ -301,12 +301,14 @@ class Board:
         return split
 
     def _windows(self, variant: str, case: Case) -> tuple[Any, ...]:
-        from kinetop.analysis import parts, step_ops
+        from kinetop.analysis import live_findings, step_ops
 
-        events = self.of(case, [variant]).events()
-        ops = self._ask("ops", lambda: step_ops.step_ops(events), None)
-        split = parts.split(events).select("part", "dur_us", "share_pct")
-        return tuple(split.iter_rows()), ops, step_ops.COLUMNS
+        part = self.of(case, [variant])
+        shown = live_findings.seen(part, part.trials[variant, case.text])  # the findings ask for it too
+        if shown is None:
+            return (), None, step_ops.COLUMNS
+        ops = self._ask("ops", lambda: step_ops.step_ops(shown.events), None)
+        return tuple(shown.parts.select("part", "dur_us", "share_pct").iter_rows()), ops, step_ops.COLUMNS
 
     def _made(self, piece: str, about: Any, version: Any, make: Callable[[], Any], none: Any) -> Any:
         """Return a piece, made again only when what it is made from changed; the last good one when that fails.

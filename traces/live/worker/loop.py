@@ -25,6 +25,8 @@ BLOCKS, BLOCK_NS = 10, 2_000_000_000
 """A benchmark takes a variant's samples in so many blocks, others between them; a block lasts no longer than this."""
 MEMORY_EVERY = 8
 """Every so many live windows of a variant allocations are recorded too."""
+WINDOW_EVERY = 3
+"""Once each variant had a window, one is taken in so many rounds: nobody reads faster, and each costs processors twice."""
 FOCUS_EVERY = 4
 """One window in so many is not the chosen variant's."""
 
@@ -53,7 +55,7 @@ class Live:
             for name in order_of(list(stand.ready), number, stand.seed):
                 stand.sample(name, self._count(stand.ready[name]), number)
                 yield 0.0
-            if (profiled := self._window_of()) is not None:
+            if (profiled := self._window_of(number)) is not None:
                 made = stand.ready[profiled]
                 self._windows += 1
                 stand.window(profiled, shapes=made.windows == 0, memory=made.windows % MEMORY_EVERY == 1)
@@ -64,12 +66,14 @@ class Live:
         share_ns = self._round_ns / max(1, len(self._stand.ready))
         return max(1, min(self._most, int(share_ns // max(1, made.call_ns))))
 
-    def _window_of(self) -> str | None:
-        """Return the variant of which a window may be taken now: one that had none, else mostly the chosen one."""
+    def _window_of(self, number: int) -> str | None:
+        """Return the variant of which a window may be taken in this round: one that had none, else mostly the chosen one."""
         able = {name: made for name, made in self._stand.ready.items() if not made.window_fails}
         if not able:
             return None
         name = min(able, key=lambda one: able[one].windows)
+        if able[name].windows and number % WINDOW_EVERY:
+            return None
         if self.focus in able and able[name].windows and self._windows % FOCUS_EVERY:
             name = self.focus
         return name if self._stand.windows.may(name, able[name].call_ns, self._duty_pct) else None

@@ -339,7 +339,8 @@ def test_for_real_figures_follow_the_formulas_and_a_clone_is_caught(tmp_path: Pa
     verdicts = {verdict["variant"]: verdict for verdict in json.loads(result.stdout)["verdicts"]}
     assert verdicts["mine"]["verdict"] == "CHANGED"
     assert "aten::clone 1 times a step, was 0" in verdicts["mine"]["why"]
-    assert {verdicts[name]["verdict"] for name in ("eager", "sdpa:flash")} <= {"SAME", "FASTER", "UNDECIDED"}
+    # Not the verdict on their times: what else ran in one of the two moments of 20 ms would decide it.
+    assert all(check["ok"] for name in ("eager", "sdpa:flash") for check in verdicts[name]["checks"])
 
 
 PLUGIN = """

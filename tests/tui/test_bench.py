@@ -320,7 +320,7 @@ def test_for_real_figures_follow_the_formulas_and_a_clone_is_caught(tmp_path: Pa
     for cloning in ("", "1"):
         files.append(tmp_path / f"run{cloning}.json")
         process = started(
-            *("bench", "--device", "cpu", "--variants", "eager,sdpa:flash,mine", "--shape", "2,4/2,128,32", "--min-time", "20ms"),
+            *("bench", "--device", "cpu", "--variants", "eager,sdpa:flash,mine", "--shape", "2,4/2,128,32"),
             *("--plugin", "hidden_clone", "--json", "--out", files[-1]),
             modules=tmp_path,
         )
@@ -339,8 +339,7 @@ def test_for_real_figures_follow_the_formulas_and_a_clone_is_caught(tmp_path: Pa
     verdicts = {verdict["variant"]: verdict for verdict in json.loads(result.stdout)["verdicts"]}
     assert verdicts["mine"]["verdict"] == "CHANGED"
     assert "aten::clone 1 times a step, was 0" in verdicts["mine"]["why"]
-    # Not the verdict on their times: what else ran in one of the two moments of 20 ms would decide it.
-    assert all(check["ok"] for name in ("eager", "sdpa:flash") for check in verdicts[name]["checks"])
+    assert {verdicts[name]["verdict"] for name in ("eager", "sdpa:flash")} <= {"SAME", "FASTER", "UNDECIDED"}
 
 
 PLUGIN = """

@@ -13,6 +13,7 @@ from kinetop.traces.nesting import THREAD, innermost, laid_out
 from kinetop.traces.pairs import ranges
 
 from .attention_shapes import BACKWARD_FUSED, BACKWARD_KEPT, Shape, flops, least_bytes, operator, shape_of, square, visible_pairs
+from .once import once
 from .op_calls import Call, read_call
 from .op_costs import SIGNATURE
 
@@ -82,11 +83,7 @@ def attention_calls(trace: TraceSet) -> Found:
     Args:
         trace: the opened set.
     """
-    kept = vars(trace).get("_attention_calls")
-    if isinstance(kept, Found):
-        return kept
-    vars(trace)["_attention_calls"] = found = _found(trace)
-    return found
+    return once(trace, "_attention_calls", lambda: _found(trace))
 
 
 def _found(trace: TraceSet) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from . import hta, intervals
-from .captures import WINDOW
+from .captures import WINDOW, numbered
 from .classify import CLASSES
 from .question import Column, Parameter, Table, question
 from .work import DEVICE, Work
@@ -202,11 +202,7 @@ def _shares(lanes: pl.DataFrame, work: Work) -> pl.DataFrame:
 
 
 def _told(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put rows in the form declared: microseconds, and the capture window where a rank has several files."""
+    """Put rows in the form declared; its shares are not rounded: they sum to 100."""
     microseconds = [(pl.col(f"{c.name.removesuffix('_us')}_ns") / 1000).round(3).alias(c.name) for c in columns if c.unit == "us"]
-    told = rows.with_columns(*microseconds)
-    names = [column.name for column in columns if column is not WINDOW]
-    if rows.select("part", "rank").unique()["rank"].is_unique().all():
-        return told.select(names)
-    captures = {part: one.window + 1 for part, one in enumerate(work.trace.traces)}
-    return told.select(*names, window=pl.col("part").replace_strict(captures, return_dtype=pl.Int64))
+    rows, shown = numbered(rows.with_columns(*microseconds), work, columns)
+    return rows.select(column.name for column in shown)

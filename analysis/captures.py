@@ -32,8 +32,19 @@ def told(rows: pl.DataFrame, work: Work, columns: Iterable[Column]) -> pl.DataFr
         >>> told(work.gpu.head(1), work, (Column("name", "text", "kernel"), Column("dur_us", "us", "duration"), WINDOW)).columns
         ['name', 'dur_us']
     """
+    return as_declared(*numbered(rows, work, columns))
+
+
+def numbered(rows: pl.DataFrame, work: Work, columns: Iterable[Column]) -> tuple[pl.DataFrame, list[Column]]:
+    """Add to rows which capture of its rank each is of, where one rank has several files; else drop that column from the table.
+
+    Args:
+        rows: has `part`.
+        work: the scope of the rows.
+        columns: of the table, `WINDOW` among them.
+    """
     files = work.windows.group_by("rank").agg(pl.col("part").n_unique())
-    several = not files.filter(pl.col("part") > 1).is_empty()
+    if files.filter(pl.col("part") > 1).is_empty():
+        return rows, [column for column in columns if column is not WINDOW]
     captures = {part: one.window + 1 for part, one in enumerate(work.trace.traces)}
-    rows = rows.with_columns(window=pl.col("part").replace_strict(captures, return_dtype=pl.Int64))
-    return as_declared(rows, [column for column in columns if several or column is not WINDOW])
+    return rows.with_columns(window=pl.col("part").replace_strict(captures, return_dtype=pl.Int64)), list(columns)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from kinetop.traces import schema
-from kinetop.traces.nesting import innermost
+from kinetop.traces.nesting import innermost, lanes
 from kinetop.traces.pairs import ranges
 
 from . import intervals
+from .linked import call_number
 from .waits import KINDS, waits
 from .work import DEVICE, Work
 
@@ -94,8 +95,7 @@ def _with_neighbours(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
 
 def _first_of_launch(every: pl.DataFrame, links: pl.DataFrame) -> pl.Series:
     """Return when the first activity of each activity's launch starts."""
-    call = pl.col("launch_id") + pl.col("part").cast(pl.UInt64) * 2**40  # one number: half the time of two
-    rows = links.select(call=call, replay_ns=every["start_ns"])
+    rows = links.select(call=call_number(), replay_ns=every["start_ns"])
     if not rows["call"].drop_nulls().is_duplicated().any():
         return rows["replay_ns"]
     return rows.select(pl.col("replay_ns").min().over("call")).to_series()
@@ -200,24 +200,17 @@ def _with_waits(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
 def _met(gap: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Return each gap with each call of its thread that overlaps it; both are disjoint, so the pairs are few."""
-    calls = calls.with_row_index("call").with_columns(_lane())
-    begun = calls.select("part", "lane", "begun_ns", call="call")
-    ended = calls.select("part", "lane", "until_ns", first="call")
-    pairs = gap.select("gap", "part", "start_ns", "end_ns", "late_ns", _lane())
-    pairs = _nearest(pairs, "end_ns", begun, "begun_ns", _LANE, strategy="backward", exact=False)
-    pairs = _nearest(pairs, "start_ns", ended, "until_ns", _LANE, strategy="forward", exact=False)
+    gap = gap.drop_nulls(["process", "thread"])
+    own, theirs = lanes(gap, calls)
+    calls = calls.with_row_index("call").with_columns(lane=theirs)
+    begun = calls.select("lane", "begun_ns", call="call")
+    ended = calls.select("lane", "until_ns", first="call")
+    pairs = gap.select("gap", "start_ns", "end_ns", "late_ns", lane=own)
+    pairs = _nearest(pairs, "end_ns", begun, "begun_ns", ["lane"], strategy="backward", exact=False)
+    pairs = _nearest(pairs, "start_ns", ended, "until_ns", ["lane"], strategy="forward", exact=False)
     pairs = pairs.filter(pl.col("first") <= pl.col("call"))
     pairs = pairs.with_columns(call=pl.int_ranges("first", pl.col("call") + 1, dtype=pl.UInt32)).explode("call")
     return pairs.join(calls.select("call", "kind", "wait_name", "begun_ns", "until_ns"), on="call")
-
-
-_LANE = ("part", "lane")
-
-
-def _lane() -> pl.Expr:
-    """Return process and thread as one number, which compares faster than two texts."""
-    process, thread = (pl.col(name).cast(pl.Categorical).to_physical().cast(pl.UInt64) for name in ("process", "thread"))
-    return (process * 2**32 + thread).alias("lane")
 
 
 def _with_doings(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from kinetop.traces.nesting import innermost
 from kinetop.traces.pairs import ranges
 
 from .question import Column, Table, as_declared, question
-from .work import DEVICE, Work, clock_offset, origin_ns
+from .work import DEVICE, Work, since_first
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -112,11 +112,10 @@ def graphs(work: Work) -> dict[str, pl.DataFrame]:
     """
     nodes = _nodes(work)
     replays, by_node = _replays(nodes), _over_replays(nodes)
-    since = pl.col("start_ns") - clock_offset(work.trace) - origin_ns(work.trace)
     kept = by_node if work.scope.where is None else by_node.filter("named")
     return {
         "graphs": as_declared(_graphs(replays, by_node), GRAPH_COLUMNS),
-        "replays": as_declared(replays.with_columns(start_ns=since), REPLAY_COLUMNS),
+        "replays": as_declared(replays.with_columns(start_ns=since_first("start_ns", work.trace)), REPLAY_COLUMNS),
         "nodes": as_declared(kept.with_columns(_named_ops(kept, work.trace)), NODE_COLUMNS),
     }
 

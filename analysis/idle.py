@@ -9,7 +9,7 @@ from .captures import WINDOW, told
 from .gap_reasons import reasons, stream_reasons
 from .gaps import CAUSES, gaps
 from .question import Column, Parameter, Table, question
-from .work import DEVICE, Work, clock_offset, origin_ns
+from .work import DEVICE, Work, since_first
 
 MOST = 10_000
 """Gaps that get a sentence: nobody reads more, and half a million take seconds to write."""
@@ -112,13 +112,8 @@ def idle(work: Work, *, min_us: float) -> dict[str, pl.DataFrame]:
 
 def _told(found: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Put the gaps in the form declared: microseconds since the first event, each rank on the first rank's clock."""
-    rows = found.with_columns(start_ns=_since_first("start_ns", work))
+    rows = found.with_columns(start_ns=since_first("start_ns", work.trace))
     return told(rows, work, GAP_COLUMNS)
-
-
-def _since_first(name: str, work: Work) -> pl.Expr:
-    """Time since the set's first event, on the first rank's clock."""
-    return pl.col(name) - clock_offset(work.trace) - origin_ns(work.trace)
 
 
 def _causes(found: pl.DataFrame, work: Work) -> pl.DataFrame:
@@ -164,7 +159,7 @@ def _streams(work: Work, min_ns: int) -> pl.DataFrame:
         )
         .join(stream_reasons(work), on=lane, how="left", maintain_order="left")
         .with_columns(
-            longest_start_ns=pl.when(pl.col("gaps") > 0).then(_since_first("longest_start_ns", work)),
+            longest_start_ns=pl.when(pl.col("gaps") > 0).then(since_first("longest_start_ns", work.trace)),
             why=pl.when(pl.col("gaps") > 0).then("why"),
         )
         .sort("total_ns", *lane, descending=[True, False, False, False, False])

@@ -10,7 +10,7 @@ import polars as pl
 from . import intervals
 from .captures import WINDOW, told
 from .gaps import cut_gaps
-from .linked import with_links
+from .linked import call_number, with_links
 from .question import Column, Table, question
 from .queues import FULL, STREAM, depths, weighted
 from .waits import sync_calls
@@ -149,7 +149,7 @@ def _linked(work: Work, gpu: pl.DataFrame) -> pl.DataFrame:
     """Return GPU work with its launch call; `first` marks one row of each call, `single` calls that launched nothing else."""
     columns = ("api", "launch_id", "launch_start_ns", "launch_end_ns", "delay_ns")
     rows = with_links(gpu.select(*STREAM, "event_id", "kind", "dur_ns"), work.trace, *columns)
-    call = pl.col("launch_id") + pl.col("part").cast(pl.UInt64) * 2**40  # one number: half the time of two
+    call = call_number()
     known = pl.col("launch_id").is_not_null()
     return rows.with_columns(
         call_ns=pl.col("launch_end_ns") - pl.col("launch_start_ns"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import polars as pl
+import polars as pl
 
+if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
 
 
@@ -28,3 +28,11 @@ def with_links(rows: pl.DataFrame, trace: TraceSet, *columns: str) -> pl.DataFra
     if rows.height == links.height and all(rows[name].equals(links[name]) for name in key):  # all of them, and in order
         return rows.with_columns(links.select(columns))
     return rows.join(links.select(*key, *columns), on=key, how="left", maintain_order="left")
+
+
+def call_number() -> pl.Expr:
+    """Return a number for the launch call of each row, from its launch_id and part; null where it has none.
+
+    To tell calls apart by one number takes half the time that two columns take.
+    """
+    return pl.col("launch_id") + pl.col("part").cast(pl.UInt64) * 2**40

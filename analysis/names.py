@@ -1,4 +1,4 @@
-"""Short forms of kernel names: without argument lists, namespaces and the noise of C++ lambdas."""
+"""Names of kernels and ranges: which of them match, and short forms without argument lists, namespaces and C++ lambdas."""
 
 from __future__ import annotations
 
@@ -53,6 +53,24 @@ def short_names(names: pl.Series) -> pl.Series:
     return names.to_frame("name").join(
         made.select("name", short=short), on="name", how="left", nulls_equal=True, maintain_order="left"
     )["short"]
+
+
+def matching(names: pl.Series, pattern: str) -> pl.Expr:
+    """Return which rows have a name that matches; each distinct name is looked at once: they are few, and rows millions.
+
+    Args:
+        names: the column of the rows that holds the names, text or categorical.
+        pattern: regular expression.
+
+    Example:
+        >>> import polars as pl
+        >>> rows = pl.DataFrame({"name": ["gemm", "relu", "gemm", None]})
+        >>> rows.filter(matching(rows["name"], "^g")).height
+        2
+    """
+    distinct = names.unique()
+    found = distinct.filter(distinct.cast(pl.String).str.contains(pattern).fill_null(value=False))
+    return pl.col(names.name).is_in(found.implode())
 
 
 def _demangled(name: str) -> str | None:

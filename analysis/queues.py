@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from .linked import call_number
+from .once import once
 from .work import DEVICE, Work
 
 if TYPE_CHECKING:
@@ -37,8 +39,7 @@ def depths(work: Work, keys: Sequence[str] = STREAM) -> pl.DataFrame:
         >>> depths(work, DEVICE)["waiting"].max()
         5
     """
-    if (pending := vars(work).get("_pending")) is None:
-        pending = vars(work)["_pending"] = _pending(work)  # asked for by device and by stream
+    pending = once(work, "_pending", lambda: _pending(work))  # asked for by device and by stream
     zero = pl.lit(0, pl.Int8)
     steps = [
         pending.select(*keys, at_ns=time, waiting=pl.lit(started, pl.Int8), unfinished=pl.lit(ended, pl.Int8))
@@ -65,8 +66,7 @@ def _pending(work: Work) -> pl.DataFrame:
     trace = work.trace
     rows = trace.activities.select(*STREAM, "start_ns", "end_ns").with_columns(trace.links["launch_id", "launch_start_ns"])
     rows = rows.filter(pl.col("launch_id").is_not_null())
-    call = pl.col("launch_id") + pl.col("part").cast(pl.UInt64) * 2**40  # one number: half the time of two
-    if rows.select(call.is_duplicated().any()).item():
+    if rows.select(call_number().is_duplicated().any()).item():
         rows = rows.group_by(*STREAM, "launch_id").agg(
             pl.col("start_ns").min(), pl.col("end_ns").max(), pl.col("launch_start_ns").first()
         )

@@ -10,6 +10,7 @@ from kinetop.traces import schema
 
 from .attention_calls import attention_calls
 from .attention_shapes import operator
+from .names import matching
 from .op_costs import FORMULAS, MATRIX_KINDS, SIGNATURE, costs
 from .peaks import device_limits
 from .question import Column, Parameter, Table, question
@@ -90,9 +91,7 @@ def _by_shape(work: Work) -> pl.DataFrame:
     """Return device time, calls, FLOPs and bytes by operator, shape, type and kind of device."""
     kernels = work.gpu.filter((pl.col("kind") == "kernel") & (pl.col("class") != "comm"))
     places, _ = device_limits(work.trace, work.all_gpu)
-    names = kernels["name"].unique().to_frame()
-    names = names.with_columns(tf32=pl.col("name").str.contains(_TF32)).filter("tf32")
-    rows = kernels.select("part", "device", "event_id", "dur_ns", "family", tf32=pl.col("name").is_in(names["name"].implode()))
+    rows = kernels.select("part", "device", "event_id", "dur_ns", "family", tf32=matching(kernels["name"], _TF32))
     rows = rows.join(
         work.trace.launches.select("part", "event_id", "op_id", "op"), on=["part", "event_id"], how="left", maintain_order="left"
     )

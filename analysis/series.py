@@ -10,7 +10,7 @@ from . import intervals
 from .captures import WINDOW, told
 from .question import Column, Parameter, Table, question
 from .queues import depths
-from .work import DEVICE, Work, clock_offset, origin_ns
+from .work import DEVICE, Work, since_first
 
 COPIES: tuple[tuple[str, str], ...] = (
     (r"(?i)HtoD|HostToDevice|host to device", "HtoD"),
@@ -208,5 +208,4 @@ def _memory(work: Work, windows: pl.DataFrame, grid: pl.DataFrame) -> pl.DataFra
 
 def _told(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
     """Put rows in the form declared: microseconds since the first event, on the first rank's clock."""
-    since = pl.col("start_ns") - clock_offset(work.trace) - origin_ns(work.trace)
-    return told(rows.with_columns(start_ns=since), work, columns)
+    return told(rows.with_columns(start_ns=since_first("start_ns", work.trace)), work, columns)

@@ -12,6 +12,7 @@ from kinetop.traces.errors import FilterError
 from kinetop.traces.pairs import ranges
 
 from . import intervals
+from .names import matching
 from .question import Column, Parameter, Table, as_declared, question
 from .steps import steps, with_step
 from .waits import LOADER
@@ -119,8 +120,8 @@ def step_times(work: Work, *, compare: str | None) -> dict[str, pl.DataFrame]:
 def _parted(work: Work) -> pl.DataFrame:
     """Return the steps in scope with their parts in nanoseconds."""
     scope = work.scope
-    gpu = scoped(work.trace, where=scope.where, rank=scope.rank, device=scope.device).gpu.with_columns(*_keyed())
-    rows = _rows(work)
+    every = scoped(work.trace, where=scope.where, rank=scope.rank, device=scope.device)  # whatever the steps and the window
+    gpu, rows = every.gpu.with_columns(*_keyed()), _rows(work, every.windows.select(*DEVICE))
     parts = intervals.exclusive(rows, _sets(work.trace, gpu, rows), _KEYS).select(pl.all().name.suffix("_ns"))
     wall = pl.col("end_ns") - pl.col("start_ns")
     rows = rows.with_columns(parts).with_columns(
@@ -140,9 +141,9 @@ def _keyed() -> tuple[pl.Expr, pl.Expr]:
     return pl.col("part"), pl.col("device").fill_null(-1).alias("lane")
 
 
-def _rows(work: Work) -> pl.DataFrame:
-    """One row for each step in scope and each device its trace has work on."""
-    scope, every = work.scope, scoped(work.trace, rank=work.scope.rank, device=work.scope.device).windows
+def _rows(work: Work, places: pl.DataFrame) -> pl.DataFrame:
+    """One row for each step in scope and each device (`places`) its trace has work on."""
+    scope = work.scope
     found = steps(work.trace).with_columns(
         partial=pl.col("start_ns") == pl.col("start_ns").max().over("part"), kind=pl.col("name").str.replace_all(r"\d+", "#")
     )
@@ -152,7 +153,6 @@ def _rows(work: Work) -> pl.DataFrame:
         {"part": range(len(work.trace.traces)), "file_rank": [one.rank for one in work.trace.traces]},
         schema={"part": pl.Int32, "file_rank": pl.Int32},
     )
-    places = every.select(*DEVICE)
     rows = found.join(ranks, on="part").join(places, on="part", how="left")
     rows = rows.with_columns(rank=pl.coalesce("rank", "file_rank"), lane=pl.col("device").fill_null(-1))
     if scope.rank is not None:
@@ -180,9 +180,7 @@ def _sets(trace: TraceSet, gpu: pl.DataFrame, rows: pl.DataFrame) -> dict[str, p
 def _host(trace: TraceSet) -> dict[str, pl.DataFrame]:
     """Return what the host did, by category, in order of priority."""
     found = ranges(trace, [*schema.LAUNCH_CATS, *schema.OP_CATS, "user_annotation"], "cat", "name")
-    names = found["name"].unique()
-    loading = names.filter(names.cast(pl.String).str.contains(LOADER).fill_null(value=False))
-    calls, loads = pl.col("cat").is_in(list(schema.LAUNCH_CATS)), pl.col("name").is_in(loading.implode())
+    calls, loads = pl.col("cat").is_in(list(schema.LAUNCH_CATS)), matching(found["name"], LOADER)
     tests = {"runtime": calls, "data_loader": ~calls & loads, "cpu_op": pl.col("cat").is_in(list(schema.OP_CATS)) & ~loads}
     return {name: found.filter(test).select("part", "start_ns", "end_ns") for name, test in tests.items()}
 
@@ -201,8 +199,7 @@ def _with_use(rows: pl.DataFrame, own: pl.DataFrame, trace: TraceSet) -> pl.Data
     blocks = trace.events.filter(pl.col("blocks_per_sm").is_not_null()).select("part", "event_id", "blocks_per_sm").collect()
     kernels = own.filter(pl.col("kind") == "kernel").join(blocks, on=["part", "event_id"], how="left", maintain_order="left")
     dur, fill = pl.col("dur_ns"), pl.col("blocks_per_sm").clip(0, 1)
-    names = kernels["name"].unique()
-    matrix = pl.col("name").is_in(names.filter(names.str.contains(_MATRIX_UNITS).fill_null(value=False)).implode())
+    matrix = matching(kernels["name"], _MATRIX_UNITS)
     used = kernels.group_by([*_KEYS, "step"]).agg(
         fill=_weighted(fill, dur),
         occupancy_pct=_weighted(pl.col("occupancy_pct"), dur),

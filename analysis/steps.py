@@ -10,6 +10,7 @@ from kinetop.traces import schema
 from kinetop.traces.pairs import ranges
 
 from .linked import with_links
+from .once import once
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -41,9 +42,7 @@ def steps(trace: TraceSet) -> pl.DataFrame:
         >>> steps(kinetop.open("tests/data/hazards/69_step_gap_and_overlap.json", cache=False))["step"].to_list()
         [10, 11, 13]
     """
-    if (kept := vars(trace).get("_steps")) is None:
-        kept = vars(trace)["_steps"] = _marked(trace)  # most questions ask, and each answer costs two scans
-    return kept
+    return once(trace, "_steps", lambda: _marked(trace))  # most questions ask, and each answer costs two scans
 
 
 def _marked(trace: TraceSet) -> pl.DataFrame:

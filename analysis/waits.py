@@ -11,6 +11,8 @@ from kinetop.traces.nesting import THREAD
 from kinetop.traces.pairs import ranges
 
 from . import intervals
+from .names import matching
+from .once import once
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -88,25 +90,25 @@ def collective_calls(trace: TraceSet) -> pl.DataFrame:
 
 def _waiting(trace: TraceSet) -> dict[str, pl.DataFrame]:
     """Return the ranges of each kind, nested ones and all; kept with the set, since two questions ask for them."""
-    if (kept := vars(trace).get("_waiting")) is None:
-        spans = ranges(trace, [*schema.LAUNCH_CATS, *schema.OP_CATS, "user_annotation"], "cat", "process", "thread", "name")
-        is_call = pl.col("cat").is_in(list(schema.LAUNCH_CATS))
-        found = {"sync": _named(spans, SYNC).filter(is_call)}
-        found |= {kind: _named(spans, pattern).filter(~is_call) for kind, pattern in _RANGES.items()}
-        kept = vars(trace)["_waiting"] = {kind: rows.drop("cat", "raw_dur_ns") for kind, rows in found.items()}
-    return kept
+    return once(trace, "_waiting", lambda: _found(trace))
+
+
+def _found(trace: TraceSet) -> dict[str, pl.DataFrame]:
+    spans = ranges(trace, [*schema.LAUNCH_CATS, *schema.OP_CATS, "user_annotation"], "cat", "process", "thread", "name")
+    is_call = pl.col("cat").is_in(list(schema.LAUNCH_CATS))
+    found = {"sync": _named(spans, SYNC).filter(is_call)}
+    found |= {kind: _named(spans, pattern).filter(~is_call) for kind, pattern in _RANGES.items()}
+    return {kind: rows.drop("cat", "raw_dur_ns") for kind, rows in found.items()}
 
 
 def _named(spans: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Keep the ranges whose name matches; each distinct name is looked at once.
+    """Keep the ranges whose name matches.
 
     Args:
         spans: has process, thread and name, categorical.
         pattern: regular expression.
     """
-    names = spans["name"].unique()
-    wanted = names.filter(names.cast(pl.String).str.contains(pattern).fill_null(value=False))
-    return spans.filter(pl.col("name").is_in(wanted.implode())).with_columns(pl.col("process", "thread", "name").cast(pl.String))
+    return spans.filter(matching(spans["name"], pattern)).with_columns(pl.col("process", "thread", "name").cast(pl.String))
 
 
 def _outer(rows: pl.DataFrame) -> pl.DataFrame:

@@ -129,6 +129,11 @@ def clock_offset(trace: TraceSet) -> pl.Expr:
     return pl.col("part").replace_strict(offsets, return_dtype=pl.Int64)
 
 
+def since_first(name: str, trace: TraceSet) -> pl.Expr:
+    """Return the time of a column since the set's first event, each rank on the first rank's clock; rows have `part`."""
+    return pl.col(name) - clock_offset(trace) - origin_ns(trace)
+
+
 def _chosen(trace: TraceSet, rank: int | None, device: int | None) -> pl.DataFrame:
     """Keep one rank, one device, or all."""
     activities = _classified(trace)

@@ -39,7 +39,7 @@ def innermost(moments: pl.DataFrame, ranges: pl.DataFrame) -> pl.Series:
         spans = _about(times.drop_nulls().sort(), spans)
     if spans.is_empty():
         return pl.repeat(None, len(times), dtype=pl.UInt32, eager=True)
-    lane, own = _lanes(spans, moments)
+    lane, own = lanes(spans, moments)
     spans, key = _sorted(spans, spans["row"], lane, (own, times))
     place = spans["key"].search_sorted(key, side="right").cast(pl.Int64) - 1
     at = pl.select(pl.when(key.is_not_null() & (place >= 0)).then(place).cast(pl.UInt32)).to_series()
@@ -64,15 +64,24 @@ def laid_out(ranges: pl.DataFrame) -> pl.DataFrame:
         of the range that began last among those that contain the start).
     """
     rows = pl.int_range(ranges.height, dtype=pl.UInt32, eager=True)
-    spans, _ = _sorted(ranges, rows, _lanes(ranges)[0])
+    spans, _ = _sorted(ranges, rows, lanes(ranges)[0])
     return spans.select("lane", "row", "start_ns", "end_ns", "at", outer=_outer(spans))
 
 
-def _lanes(*frames: pl.DataFrame) -> list[pl.Series]:
-    """Number the threads of some frames alike (u32 a row).
+def lanes(*frames: pl.DataFrame) -> list[pl.Series]:
+    """Number the threads of some frames alike (u32 a row), by first appearance.
 
     Threads are few: their codes put together as one number, and searched in the sorted list of those that there are, take a
     tenth of the time of a join by part, process and thread.
+
+    Args:
+        frames: part, process, thread.
+
+    Example:
+        >>> import polars as pl
+        >>> one, other = ({"part": 0, "process": "1", "thread": threads} for threads in (["main", "9"], ["9", "main"]))
+        >>> [numbers.to_list() for numbers in lanes(pl.DataFrame(one), pl.DataFrame(other))]
+        [[0, 1], [1, 0]]
     """
     # Codes hold while all of these frames do: Polars forgets texts that nothing holds any more.
     texts = [frame.select(pl.col("process", "thread").cast(pl.Categorical)) for frame in frames]

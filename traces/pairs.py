@@ -72,7 +72,7 @@ def pairs(events: pl.LazyFrame) -> Pairs:
     marks = marks.filter(~alone | pl.col("cat").is_in(list(GPU_KINDS)))
     if marks.is_empty():
         return Pairs(pl.DataFrame(schema={"part": pl.Int32, "event_id": pl.UInt64, "end_id": pl.UInt64, "end_ns": pl.Int64}))
-    owner = pl.when(alone).then(pl.struct("cat", "id")).otherwise(None)
+    owner = pl.when(alone).then(pl.struct("cat", "id"))
     lane = pl.struct("part", *(pl.when(~alone).then(name) for name in _THREAD[1:]), owner).rank("dense")
     marks = marks.with_columns(
         lane=lane,

@@ -74,7 +74,7 @@ class Writer:
         self._file.write_table(table)
         self.events += table.num_rows
         self.typed += table.num_rows - table.column("ph").null_count
-        self._untimed += _untimed(table)
+        self._untimed += _count_untimed(table)
 
     def replace(self, base_ns: int, rank: int) -> None:
         """Put another base time and rank on the rows already written: the trace said them after its events.
@@ -96,7 +96,7 @@ class Writer:
                 for group in range(old.num_row_groups):
                     table = self._placed(old.read_row_group(group), shift, rank)
                     self._file.write_table(table)
-                    self._untimed += _untimed(table)
+                    self._untimed += _count_untimed(table)
         finally:
             before.unlink(missing_ok=True)
 
@@ -153,7 +153,7 @@ class Writer:
         self._temporary.replace(self._out)
 
 
-def _untimed(table: pa.Table) -> int:
+def _count_untimed(table: pa.Table) -> int:
     """Return how many events have no place in time; names of processes and the like (`M`) need none."""
     times = table.column("ts_ns")
     if not times.null_count:

@@ -14,7 +14,7 @@ from kinetop.traces.pairs import ranges
 from .. import intervals
 from ..coverage import coverage
 from ..gaps import cut_gaps
-from ..names import short_names
+from ..names import matching, short_names
 from ..peaks import Peaks, peaks_of
 from ..steps import steps
 from ..work import DEVICE, Work, host_windows
@@ -68,10 +68,7 @@ class Facts:
     def allocations(self) -> pl.DataFrame:
         """Calls that ask the driver for memory or give it back: part, name, start_ns, end_ns."""
         rows = ranges(self.work.trace, schema.LAUNCH_CATS, "name").filter(pl.col("end_ns") > pl.col("start_ns"))
-        names = rows["name"].unique()  # few: each is looked at once
-        text = names.cast(pl.String)
-        asked = names.filter((text.str.contains(_ALLOCATIONS) & ~text.str.contains(_QUICK)).fill_null(value=False))
-        rows = rows.filter(pl.col("name").is_in(asked.implode()))
+        rows = rows.filter(matching(rows["name"], _ALLOCATIONS) & ~matching(rows["name"], _QUICK))
         return rows.select("part", pl.col("name").cast(pl.String), "start_ns", "end_ns")
 
     @cached_property

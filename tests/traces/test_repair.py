@@ -97,9 +97,8 @@ PLACES = (0, 3, 6)
 """The first event, one in the middle, and the last."""
 
 
-def cuts(place: int, case: str) -> list[tuple[int, int]]:
-    """Sizes of slices and pieces; few bytes take five times as long, so a case has them at one place, and over many at all."""
-    return [(16 << 20, 1 << 19), (150, 100)][: 1 + (place == PLACES[len(case) % 3])]
+CUTS = ((16 << 20, 1 << 19), (150, 100))
+"""Sizes of slices and pieces: as usual, and so small that borders lie everywhere."""
 
 
 def member(event: dict[str, Any], key: str) -> Any:
@@ -112,7 +111,7 @@ def test_what_is_broken_in_a_known_way_is_mended(code, old, new, want, read, wra
     broken = EVENT.replace(old, new, 1) if old != "}}" else EVENT[:-2] + new
     for place in PLACES:
         data = wrap(texts_with(texts, place, broken))
-        for cut in cuts(place, new):
+        for cut in CUTS:
             cut_small(*cut)
             found = read(data)
             mine = found.events.pop(place)
@@ -149,7 +148,7 @@ LOST = {
 @pytest.mark.parametrize("place", PLACES)
 def test_what_cannot_be_mended_costs_one_event(kind, place, read, wrap, texts, cut_small):
     data = wrap(texts_with(texts, place, LOST[kind]), after=', "distributedInfo": {"rank": 3}')
-    for cut in cuts(place, kind):
+    for cut in CUTS:
         cut_small(*cut)
         found = read(data)
         assert found.events == [json.loads(text) for i, text in enumerate(texts) if i != place]

@@ -172,7 +172,7 @@ def test_wrong_options_end_with_two_and_say_what_is_allowed(clean: Path, argumen
 
 
 def test_unknown_command_is_not_taken_for_a_path() -> None:
-    assert "did you mean summary" in run("summry", "x", code=2).stderr
+    assert "did you mean summary or memory?" in run("summry", "x", code=2).stderr
 
 
 @pytest.mark.parametrize("what", ["missing", "text", "empty", "folder"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .libraries import load_early
 from .live_now import Board, Now, Wish
 from .live_tape import reason
 from .messages import Captured, LiveChanged
@@ -172,6 +173,7 @@ class Feed:
             self.record(self.options.record)
         self._wake.set()
         reader = asyncio.create_task(self._read())
+        await asyncio.to_thread(load_early)
         try:
             while not self._stop.is_set():
                 await _either(self._stop, self._wake)

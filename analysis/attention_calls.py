@@ -10,10 +10,10 @@ import polars as pl
 
 from kinetop.traces import schema
 from kinetop.traces.nesting import THREAD, innermost, laid_out
+from kinetop.traces.once import once
 from kinetop.traces.pairs import ranges
 
 from .attention_shapes import BACKWARD_FUSED, BACKWARD_KEPT, Shape, flops, least_bytes, operator, shape_of, square, visible_pairs
-from .once import once
 from .op_calls import Call, read_call
 from .op_costs import SIGNATURE
 

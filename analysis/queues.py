@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from kinetop.traces.once import once
+
 from .linked import call_number
-from .once import once
 from .work import DEVICE, Work
 
 if TYPE_CHECKING:

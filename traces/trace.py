@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+
+from .once import once
 
 if TYPE_CHECKING:
     from .pairs import Pairs
@@ -75,75 +76,78 @@ class TraceSet:
     notices: tuple[Notice, ...] = ()
     """Findings about the set as a whole (ranks claimed twice, clock skew, ...)."""
 
-    @cached_property
+    @property
     def events(self) -> pl.LazyFrame:
         """All events as one lazy frame: `schema.COLUMNS` plus `part` (i32), the position in `traces`."""
-        parts = [
-            trace.events.with_columns(rank=pl.lit(trace.rank, pl.Int32), part=pl.lit(part, pl.Int32))
-            for part, trace in enumerate(self.traces)
-        ]
-        return parts[0] if len(parts) == 1 else pl.concat(parts)
+        return once(self, "events", self._concatenated)
 
-    @cached_property
+    @property
     def pairs(self) -> Pairs:
         """Begin events and the ends that close them: see `kinetop.traces.pairs.pairs`."""
         from .pairs import pairs
 
-        return pairs(self.events)
+        return once(self, "pairs", lambda: pairs(self.events))
 
-    @cached_property
+    @property
     def extent(self) -> pl.DataFrame:
         """First and last moment of each part, impossible timestamps aside: see `kinetop.traces.extent.extent`."""
         from .extent import extent
 
-        return extent(self)
+        return once(self, "extent", lambda: extent(self))
 
-    @cached_property
+    @property
     def activities(self) -> pl.DataFrame:
         """GPU work, cleaned: see `kinetop.traces.activities.activities`."""
         return self._activities[0]
 
-    @cached_property
+    @property
     def links(self) -> pl.DataFrame:
         """The launch call of each GPU activity: see `kinetop.traces.links.links`."""
         from .links import links
 
-        return links(self)
+        return once(self, "links", lambda: links(self))
 
-    @cached_property
+    @property
     def launches(self) -> pl.DataFrame:
         """The launch call and operator of each GPU activity: see `kinetop.traces.links.launches`."""
         from .links import launches
 
-        return launches(self)
+        return once(self, "launches", lambda: launches(self))
 
-    @cached_property
+    @property
     def host(self) -> pl.DataFrame:
         """Operators, launch calls and annotations as written: see `kinetop.traces.host.host`."""
         from .host import host
 
-        return host(self)
+        return once(self, "host", lambda: host(self))
 
-    @cached_property
+    @property
     def calls(self) -> pl.DataFrame:
         """Host ranges as call trees: see `kinetop.traces.calls.calls`."""
         from .calls import calls
 
-        return calls(self)
+        return once(self, "calls", lambda: calls(self))
 
-    @cached_property
+    @property
     def warnings(self) -> tuple[Notice, ...]:
         """Everything there is to say about the set: import, set, activities, launches."""
         from .links import launch_notices
 
         per_trace = [notice for trace in self.traces for notice in trace.report.notices]
-        return (*per_trace, *self.notices, *self._activities[1], *launch_notices(self))
+        return (*per_trace, *self.notices, *self._activities[1], *once(self, "_launch_notices", lambda: launch_notices(self)))
 
-    @cached_property
+    @property
     def _activities(self) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
         from .activities import activities
 
-        return activities(self)
+        return once(self, "_activities", lambda: activities(self))
+
+    def _concatenated(self) -> pl.LazyFrame:
+        parts = [
+            trace.events.with_columns(rank=pl.lit(trace.rank, pl.Int32), part=pl.lit(part, pl.Int32))
+            for part, trace in enumerate(self.traces)
+        ]
+        return parts[0] if len(parts) == 1 else pl.concat(parts)
 
 
 Progress = Callable[[dict[str, Any]], None]

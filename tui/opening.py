@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from textual.worker import get_current_worker
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from textual.screen import Screen
+
+    from kinetop.traces.trace import TraceSet
 
     from .options import Options
 
@@ -46,6 +50,7 @@ def open_for(screen: Screen[Any], paths: Sequence[Path], options: Options) -> No
         from kinetop.traces.trace import open_traces
 
         traces = open_traces(paths, jobs=options.jobs, cache=options.cache, progress=progress)
+        Thread(target=_begin, args=(traces,), daemon=True).start()
         all_questions()  # their modules load here, not on the side that draws
     except Exception as error:  # the importing screen says it
         screen.post_message(ImportEnded(error=error))
@@ -53,3 +58,9 @@ def open_for(screen: Screen[Any], paths: Sequence[Path], options: Options) -> No
     if not worker.is_cancelled:
         screen.post_message(ImportEnded(traces=traces))
         screen.app.post_message(ImportEnded(traces=traces))
+
+
+def _begin(traces: TraceSet) -> None:
+    """Work out what every view asks for first, while modules load and the first view is laid out."""
+    with suppress(Exception):  # the view that asks for them gets the error and shows it
+        _ = traces.activities

@@ -390,7 +390,7 @@ class ViewScreen(Screen[None]):
     def _answer(self, answer: Any) -> None:
         self.query_one("#error").display = False
         self.query_one("#body").display = True
-        self.query_one(FilterBar).say("")
+        self.query_one(FilterBar).forget_error()
         self.show(answer)
 
     def _show_error(self, error: Exception) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.content import Content
@@ -41,6 +44,8 @@ class FilterBar(Horizontal):
         self.display = False
         self._timer: Timer | None = None
         self._sent = ""
+        self._typed_s = -inf
+        """When the text changed last."""
 
     def compose(self) -> ComposeResult:
         """Lay out the line."""
@@ -73,15 +78,25 @@ class FilterBar(Horizontal):
     def say(self, text: str, *, error: bool = False) -> None:
         """Show how many rows are left, or what is wrong with the filter."""
         label = self.query_one("#said", Label)
-        label.update(Content(text))
+        as_wide = cell_len(text) == label.content_size.width  # the rest of the screen stays where it is
+        label.update(Content(text), layout=not as_wide)
         label.set_class(error, "-error")
 
+    def forget_error(self) -> None:
+        """Take back what was wrong with an earlier text."""
+        if self.query_one("#said").has_class("-error"):
+            self.say("")
+
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Wait until the typing pauses."""
+        """Ask at once; keys that are held or pasted, when they pause."""
         event.stop()
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self.set_timer(DEBOUNCE_S, self._send)
+        before, self._typed_s = self._typed_s, monotonic()
+        if self._typed_s - before < DEBOUNCE_S:
+            self._timer = self.set_timer(DEBOUNCE_S, self._send)
+        else:
+            self._send()
 
     def action_clear(self) -> None:
         """Clear the filter and leave."""

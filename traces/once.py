@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ Made = TypeVar("Made")
 
 def once(owner: object, name: str, make: Callable[[], Made]) -> Made:
     """Return what was made for an owner before, else make it; it lasts as long as the owner does.
+
+    Threads that ask at the same time get the same: one of them makes it, the others wait. The views of the app ask in a thread
+    each, all of them first for the same, and the standard library's `cached_property` lets each make its own since Python 3.12.
 
     Args:
         owner: a trace set or `Work`.
@@ -26,6 +30,8 @@ def once(owner: object, name: str, make: Callable[[], Made]) -> Made:
     """
     kept = vars(owner)
     if name not in kept:
-        kept[name] = make()
+        with kept.setdefault(f"{name} is being made", RLock()):
+            if name not in kept:
+                kept[name] = make()
     made: Made = kept[name]
     return made

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from measure import ROOT, keep
+from measure import ROOT, environment, keep
 
 QUIET_S = 0.4
 LINES, CELLS = 40, 140
@@ -83,7 +83,7 @@ class Terminal:
         if self.pid == 0:
             os.chdir(ROOT)
             env = {
-                **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
+                **environment(),
                 "KINETOP_CACHE_DIR": str(cache),
                 "PYTHONPATH": "src",
                 "TERM": "xterm-256color",

@@ -30,6 +30,11 @@ class Cost:
     """The same without pages of files, which the system takes back when it needs them."""
 
 
+def environment() -> dict[str, str]:
+    """Return the variables of this process without the one that keeps modules from being compiled, as installing does."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run(argv: list[str | Path], env: dict[str, str] | None = None) -> Cost:
     """Run a command and return its cost; raises `SystemExit` with its words when it fails."""
     begin = time.perf_counter()
@@ -37,7 +42,7 @@ def run(argv: list[str | Path], env: dict[str, str] | None = None) -> Cost:
         [str(part) for part in argv],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env={**os.environ, **(env or {})},
+        env={**environment(), **(env or {})},
         cwd=ROOT,
     )
     peaks = {"VmRSS": 0, "RssAnon": 0}

@@ -86,6 +86,7 @@ class KinetopApp(App[int]):
         self._drilled: dict[str, str] = {}
         """Views that were drilled into, each with the one where that began."""
         self._import: Worker[None] | None = None
+        self._unsurveyed = False
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
         for theme in THEMES:
@@ -162,8 +163,14 @@ class KinetopApp(App[int]):
         for name in self.views:
             self._forget(name)
         first = self.settings.view if self.settings.view in self.views else "overview"
+        self._unsurveyed = True
         self._start_mode(first, partial(self._view, first, where=self.settings.where))
-        self.run_worker(self._survey, thread=True, group="survey", exit_on_error=False)
+
+    def survey(self) -> None:
+        """Learn more of opened traces, once: when the first view has its answer, which would wait for this otherwise."""
+        if self._unsurveyed:
+            self._unsurveyed = False
+            self.run_worker(self._survey, thread=True, group="survey", exit_on_error=False)
 
     def _survey(self) -> None:
         """Learn what there is to zoom and step over; runs in a thread."""

@@ -262,6 +262,7 @@ class ViewScreen(Screen[None]):
     def on_answered(self, message: Answered) -> None:
         """Take the newest answer of a slot, drop an older one."""
         message.stop()
+        self.kinetop.survey()
         self._in_work.discard(message.slot)
         if begin := self._waiting.pop(message.slot, None):
             begin()

@@ -26,6 +26,8 @@ from typing import Any
 from measure import ROOT, environment, keep
 
 QUIET_S = 0.4
+OPENING_QUIET_S = 1.5
+"""A view that is opened has its screen first and its answer later."""
 LINES, CELLS = 40, 140
 TABLE_LINES = range(2, 31)
 """Lines of the screen on which nothing but a view's table is, with and without a filter line."""
@@ -110,11 +112,11 @@ class Terminal:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * _TICK_MS
 
-    def press(self, key: bytes) -> Press:
-        """Press a key and read what it makes the program write."""
+    def press(self, key: bytes, quiet_s: float) -> Press:
+        """Press a key and read what it makes the program write, until nothing more comes for so long."""
         begin, cpu_ms = time.perf_counter(), self.cpu_ms()
         os.write(self.fd, key)
-        wrote = self.read_until_quiet(2.0)
+        wrote = self.read_until_quiet(2.0, quiet_s)
         self.seen = b"".join(one.text for one in wrote) or self.seen
         table = [one for one in wrote if one.on_table]
         first = table[-1] if table else wrote[-1] if wrote else None
@@ -154,7 +156,8 @@ def measure(events: int, folder: Path) -> list[dict[str, Any]]:
         {"what": "written in 2 s of doing nothing", "bytes": sum(len(one.text) for one in terminal.read_until_quiet(2.0))}
     )
     for what, key, times in PRESSES:
-        presses = [terminal.press(key) for _ in range(times)]
+        quiet_s = OPENING_QUIET_S if "view" in what else QUIET_S
+        presses = [terminal.press(key, quiet_s) for _ in range(times)]
         if not any(press.all_bytes for press in presses):
             raise SystemExit(f"{what}: nothing was drawn; on the screen before:\n{terminal.seen[-3_000:]!r}")
         told = {name: round(median(getattr(press, name) for press in presses), 1) for name in Press.__dataclass_fields__}

@@ -65,7 +65,7 @@ def activities(traces: TraceSet) -> tuple[pl.DataFrame, tuple[Notice, ...]]:
         ([10000, 40000, 10000, 20000, 0], '2 events had a negative duration (1 kernel); they count as zero length')
     """
     frame = _recorded(traces)
-    notices = [*traces.pairs.notices]
+    notices = [*traces.pairs.notices, *faults.impossible_lengths(traces)]
     for repaired in (faults.with_lengths, faults.without_duplicates, faults.without_impossible_times):
         frame, said = repaired(traces, frame)
         notices += said

@@ -53,6 +53,16 @@ def with_lengths(traces: TraceSet, frame: pl.DataFrame) -> Repaired:
     return made, tuple(notices)
 
 
+def impossible_lengths(traces: TraceSet) -> tuple[Notice, ...]:
+    """Say which host ranges last impossibly long and count as zero length; see `kinetop.traces.extent`."""
+    count = int(traces.extent["too_long"].sum())
+    if not count:
+        return ()
+    last, counts = ("lasts", "it counts") if count == 1 else ("last", "they count")
+    said = f"{counted(count, 'host range')} {last} impossibly long, many times as long as the trace; {counts} as zero length"
+    return (Notice("impossible-duration", count, said),)
+
+
 def without_duplicates(traces: TraceSet, frame: pl.DataFrame) -> Repaired:
     """Keep one of the activities whose events agree in every column; the same work written twice is done once."""
     few = ["part", "start_ns", "raw_dur_ns", "stream", "correlation"]  # numbers first: whole rows are compared for few

@@ -142,13 +142,17 @@ def ranges(traces: TraceSet, cats: Iterable[str], *columns: str | pl.Expr) -> pl
         columns: further columns or expressions of the event table.
 
     Returns:
-        part, event_id, start_ns, end_ns (never before the start), raw_dur_ns (as written) and `columns`, in file order.
+        part, event_id, start_ns, end_ns (never before the start; of host ranges of impossible length, see
+        `kinetop.traces.extent`, the start), raw_dur_ns (as written) and `columns`, in file order.
 
     Example:
         >>> import kinetop
         >>> ranges(kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False), ["kernel"], "stream").height
         5
     """
-    rows = kept(traces, cats, *columns)
-    end = pl.col("start_ns") + pl.col("raw_dur_ns").fill_null(0).clip(0, LONGEST_NS)
-    return rows.with_columns(end_ns=end).collect()
+    wanted = set(cats)
+    rows, length = kept(traces, wanted, *columns), pl.col("raw_dur_ns").fill_null(0).clip(0, LONGEST_NS)
+    if not wanted & GPU_KINDS.keys() and not (limits := traces.extent.drop_nulls("longest_ns")).is_empty():
+        limit = pl.col("part").replace_strict(limits["part"], limits["longest_ns"], default=None, return_dtype=pl.Int64)
+        length = pl.when(pl.col("raw_dur_ns") > limit).then(0).otherwise(length)
+    return rows.with_columns(end_ns=pl.col("start_ns") + length).collect()

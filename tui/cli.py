@@ -19,7 +19,7 @@ from kinetop import __version__
 from kinetop.traces.errors import CancelledError, FilterError, TraceError
 
 from . import lazy
-from .signals import on_ending
+from .signals import cancellable, on_ending
 from .talk import say
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what can go wrong with an input ends in one sentence and an exit code."""
         try:
-            return super().invoke(ctx)
+            with cancellable():
+                done = super().invoke(ctx)
+                sys.stdout.flush()
+                return done
         except (KeyboardInterrupt, CancelledError):
             say("kinetop: cancelled")
             raise typer.Exit(EXIT_CANCELLED) from None

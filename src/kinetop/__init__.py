@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # what a type checker takes for true; `typing` would take a fifth of the time until ctrl+c is heard
 if TYPE_CHECKING:
+    from typing import Any
+
     from kinetop.traces.errors import TraceError as TraceError
     from kinetop.traces.trace import Trace as Trace
     from kinetop.traces.trace import TraceSet as TraceSet
@@ -30,6 +30,8 @@ _EXPORTS = {
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _EXPORTS:
         module, attribute = _EXPORTS[name]
         return getattr(import_module(module), attribute)
@@ -41,5 +43,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    from importlib import import_module
+
     questions = import_module("kinetop.analysis.question").all_questions()
     return sorted([*_EXPORTS, *questions, "__version__"])

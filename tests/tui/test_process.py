@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"polars", "pyarrow", "duckdb", "textual", "torch", "rich", "numpy", "pandas"}
 
 
+DELAYS_MS = (20, 50, 80, 110, 140, 170, 200, 250, 300, 400, 500, 600)
+
+
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     whole = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment}
     command = [sys.executable, *arguments]
@@ -76,6 +79,45 @@ def test_ctrl_c_ends_with_130_and_one_line() -> None:
         process.send_signal(signal.SIGINT)
         out, said = process.communicate(timeout=60)
     assert (process.returncode, out, said) == (130, "", "kinetop: cancelled\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ended_at_any_moment_it_shows_nothing_of_python(number: signal.Signals) -> None:
+    code = "import sys; from kinetop.__main__ import main; sys.argv[0] = 'kinetop'; print('begun', flush=True); main()"
+    for delay_ms in DELAYS_MS:
+        with start("-c", code, "summary", "tests/data/hazards/01_baseline_clean.json", "--no-cache") as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            time.sleep(delay_ms / 1000)
+            process.send_signal(number)
+            out, said = process.communicate(timeout=60)
+        if process.returncode == 0:
+            assert "kernels" in out  # it was faster
+        elif number == signal.SIGINT:
+            assert (process.returncode, said.splitlines()[-1]) == (130, "kinetop: cancelled"), delay_ms
+        else:
+            assert process.returncode in {128 + number, -number}, delay_ms
+        assert "Traceback" not in said, delay_ms
+        assert "Interrupt" not in said, delay_ms
+
+
+@pytest.mark.parametrize("ending", ["KeyboardInterrupt", "SystemExit"])
+def test_an_ending_that_python_drops_comes_again(ending: str) -> None:
+    code = f"""
+import time
+from kinetop.tui.signals import cancellable
+class Late:
+    def __del__(self):
+        raise {ending}(7)
+try:
+    with cancellable():
+        Late()
+        time.sleep(50)
+except {ending} as heard:
+    print(heard)
+"""
+    with start("-c", code) as process:
+        assert process.communicate(timeout=40) == ("7\n", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

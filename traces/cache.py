@@ -16,7 +16,7 @@ from platformdirs import user_cache_path
 from .errors import TraceError
 from .store import read_metadata
 
-IMPORTER_VERSION = 1
+IMPORTER_VERSION = 2
 """Raised when the same file would be imported differently; older entries are then no longer found."""
 
 _TEMPORARY = re.compile(r"^\..*\.(\d+)-[0-9a-f]{8}\.part$")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .errors import IncompatibleError
+from .seal import seal
 from .store import METADATA_KEY, event_count, metadata, temporary_name
 from .trace import Progress, Trace, open_traces
 
@@ -80,6 +81,7 @@ def _write_parquet(trace: Trace, out: Path, where: pl.Expr | None) -> int:
             frame.with_columns(rank=pl.lit(trace.rank, pl.Int32)).sink_parquet(
                 temporary, compression="zstd", compression_level=1, metadata={METADATA_KEY.decode(): said}
             )
+            seal(temporary)
         events = event_count(temporary)
         temporary.replace(out)
     finally:

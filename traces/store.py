@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from . import schema
 from .errors import NotATraceError, UnreadableError
+from .report import ImportReport
+from .seal import BLANK
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from .report import ImportReport
 
 METADATA_KEY = b"kinetop"
 
@@ -27,7 +27,8 @@ METADATA_KEY = b"kinetop"
 def metadata(header: dict[str, Any], report: ImportReport, **more: Any) -> str:
     """Return the text that stands under the key `kinetop` of a Parquet trace's metadata."""
     return json.dumps(
-        {"schema_version": schema.SCHEMA_VERSION, "header": header, "report": report.as_dict(), **more}, ensure_ascii=True
+        {"seal": BLANK, "schema_version": schema.SCHEMA_VERSION, "header": header, "report": report.as_dict(), **more},
+        ensure_ascii=True,
     )
 
 
@@ -59,6 +60,20 @@ def event_count(path: Path) -> int:
     return int(pq.read_metadata(path).num_rows)
 
 
+def _checked(said: Any) -> dict[str, Any]:
+    """Return what a file says under our key if it is of the kinds that are written there.
+
+    Raises:
+        TypeError, KeyError: it is not.
+    """
+    header, version, rank = said.get("header", {}), said.get("schema_version", 0), said.get("rank", 0)
+    if not (isinstance(header, dict) and type(version) is type(rank) is int):
+        raise TypeError("its metadata are not a trace's")
+    if "report" in said:
+        ImportReport.from_dict(said["report"])
+    return dict(said)
+
+
 def read_metadata(path: Path) -> dict[str, Any]:
     """Return what a Parquet trace says about itself.
 
@@ -76,9 +91,11 @@ def read_metadata(path: Path) -> dict[str, Any]:
         file = pq.read_metadata(path)
         found = file.schema.to_arrow_schema()
         text = (file.metadata or {}).get(METADATA_KEY)
-        made: dict[str, Any] = json.loads(text) if text else {}
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise UnreadableError(f"{path}: the Parquet file cannot be read ({str(error).splitlines()[0]}).") from error
+        made = _checked(json.loads(text)) if text else {}
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UnreadableError(
+            f"{path}: the Parquet file cannot be read ({(str(error) or repr(error)).splitlines()[0]})."
+        ) from error
     missing = [name for name in ("ph", "cat", "name", "ts_ns", "dur_ns") if name not in found.names]
     if missing:
         raise NotATraceError(f"{path}: this Parquet file is not a trace: it has no column {', '.join(missing)}.")

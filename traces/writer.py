@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from .reading.columns import SCHEMA
 from .report import ImportReport, Notice
+from .seal import seal
 from .store import METADATA_KEY, metadata, temporary_name
 
 if TYPE_CHECKING:
@@ -148,6 +149,7 @@ class Writer:
         self._file.add_key_value_metadata({METADATA_KEY.decode(): metadata(header, report, rank=self.rank, source=self.source)})
         self._file.close()
         self._file = None
+        seal(self._temporary)
         with self._temporary.open("rb") as written:
             os.fsync(written.fileno())
         self._temporary.replace(self._out)

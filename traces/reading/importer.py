@@ -17,6 +17,7 @@ from .. import cache
 from ..errors import NotATraceError, TraceError, UnreadableError
 from ..ranks import as_set
 from ..report import ImportReport, Notice
+from ..seal import state
 from ..store import read_metadata
 from ..trace import Progress, Trace, TraceSet
 from .header import rank_of
@@ -95,8 +96,8 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     place = _Place.choose(cached=cache)
     found = inputs([_spooled(path, place) for path in paths])
     named = {path.resolve() for path in paths}
-    outs = {item: item.path if item.is_parquet else place.out(item, number) for number, item in enumerate(found)}
-    failed = _import([item for item in found if not _is_kept(item, outs[item])], outs, jobs or default_jobs(), progress, place)
+    outs = {item: item.path if _is_ours(item) else place.out(item, number) for number, item in enumerate(found)}
+    failed = _import([item for item in found if not _is_kept(outs[item])], outs, jobs or default_jobs(), progress, place)
     full = [item for item, error in failed.items() if isinstance(error, _DiskError)]
     if place.kept and full:
         place.leave(f"The cache folder {place.folder} is full or cannot be written")
@@ -112,11 +113,16 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     return as_set([_trace(item, outs[item], place) for item in kept], [item.rank_hint for item in kept], place.notices)
 
 
-def _is_kept(item: Input, out: Path) -> bool:
+def _is_ours(item: Input) -> bool:
+    """Whether an input is a Parquet trace as kinetop wrote it, which is read where it lies."""
+    return item.is_parquet and _is_kept(item.path)
+
+
+def _is_kept(out: Path) -> bool:
     """Whether a trace needs no import; an entry of the cache that a disk fault broke is made anew."""
     try:
-        return item.is_parquet or bool(read_metadata(out))
-    except TraceError:
+        return state(out) == "whole" and bool(read_metadata(out))
+    except (TraceError, OSError):
         return False
 
 
@@ -137,7 +143,7 @@ def _trace(item: Input, parquet: Path, place: _Place) -> Trace:
     said = read_metadata(parquet)
     header = said.get("header") or {}
     report = ImportReport.from_dict(said["report"]) if "report" in said else ImportReport()
-    if place.kept and not item.is_parquet:
+    if place.kept and parquet != item.path:
         cache.touch(parquet)
     hint = item.rank_hint if item.rank_hint is not None else said.get("rank", 0)
     return Trace(item.path, parquet, rank_of(header, hint), header, report, said.get("rank"), item.member, keep=place.holder)

@@ -16,6 +16,7 @@ from .document import Document
 from .header import base_ns, rank_of
 from .keys import Keys
 from .repair import Findings, Walked, Walker
+from .rewritten import import_parquet, is_parquet
 from .slices import Slice, pieces
 from .snapshot import import_snapshot, is_pickle
 from .source import Source, describe, open_source
@@ -45,7 +46,7 @@ class Outcome:
 def import_file(
     path: Path, out: Path, *, member: str | None, jobs: int, progress: Callable[[int, int, int], None], rank_hint: int = 0
 ) -> Outcome:
-    """Read a trace, or a memory snapshot, and write it as a Parquet trace.
+    """Read a trace, a Parquet trace that another program wrote, or a memory snapshot, and write it as a Parquet trace.
 
     Args:
         path: the file.
@@ -58,6 +59,8 @@ def import_file(
     Raises:
         UnreadableError: it cannot be read as a trace.
     """
+    if member is None and is_parquet(path):
+        return Outcome(*import_parquet(path, out, rank=rank_hint, progress=progress))
     if member is None and is_pickle(path):
         return Outcome(*import_snapshot(path, out, rank=rank_hint))
     source = open_source(path, member)

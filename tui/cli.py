@@ -31,9 +31,12 @@ EXIT_CANCELLED = 130
 
 _ROOT_OPTIONS = frozenset({"--help", "-h", "--version", "--install-completion", "--show-completion"})
 
-_NAMED = ("live", "bench", "gate", "replay", "doctor", "convert", "export", "flame", "sql", "rules", "info", "demo", "cache")
+_LIVE = ("live", "bench", "gate", "replay", "doctor")
+_NAMED = (*_LIVE, "convert", "export", "flame", "sql", "rules", "info", "demo", "cache")
 _WRITTEN = {"open": "opening"} | {name: name for name in _NAMED}
 """Commands that are no questions, in the order of the help text, and the module of each."""
+_WHOLE = 1_000
+"""Characters that the first sentence of a help text may have; it is wrapped, not cut."""
 
 
 class Commands(TyperGroup):
@@ -60,9 +63,11 @@ class Commands(TyperGroup):
         about: dict[str, Any] = {name: TyperCommand(name, help=question.about) for name, question in _questions().items()}
         about |= _written(*_WRITTEN)
         names = self.list_commands(ctx)
-        width = formatter.width - 6 - max(map(len, names))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, about[name].get_short_help_str(width)) for name in names])
+        rest = names.index(_NAMED[0])
+        live = rest + len(_LIVE)
+        for title, part in ("Traces", names[:rest]), ("Attention variants, live", names[rest:live]), ("More", names[live:]):
+            with formatter.section(title):
+                formatter.write_dl([(name, about[name].get_short_help_str(_WHOLE)) for name in part])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; where there is none, name the likeliest ones."""
@@ -114,7 +119,7 @@ app = typer.Typer(
     # Rich's help costs 0.2 s of every start; the plain one says the same.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="See what the GPUs did in any PyTorch trace. `kinetop PATH` opens it in the terminal app; where stdout is no terminal, "
     "it prints the summary.",
     epilog="Exit codes: 0 fine, 1 gate failed, 2 usage, 3 input unreadable or not comparable, 130 cancelled. "

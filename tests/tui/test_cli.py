@@ -18,6 +18,7 @@ from kinetop.analysis.question import all_questions
 from kinetop.traces import trace as trace_module
 from kinetop.traces.errors import CancelledError
 from kinetop.tui.cli import app
+from kinetop.tui.commands.info import _lines as info_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -293,7 +294,9 @@ def test_cache_commands(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     run("summary", clean)
     (entry,) = json.loads(run("cache", "list", "--json").stdout)["entries"]
     assert entry["events"] == 28
-    assert clean.name in run("cache", "list").stdout
+    shown = run("cache", "list").stdout
+    assert clean.name in shown
+    assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d$", shown, re.MULTILINE)
     assert "1 trace" in run("cache", "clear").stdout
     assert json.loads(run("cache", "list", "--json").stdout)["entries"] == []
 
@@ -305,8 +308,48 @@ def test_demo_command(tmp_path: Path) -> None:
     assert all(device["busy_us"] > 0 for device in told["devices"])
 
 
+def test_the_demo_leaves_nothing_in_the_cache_unless_it_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETOP_CACHE_DIR", str(tmp_path / "cache"))
+    run("demo", "--json")
+    assert list(tmp_path.glob("cache/traces/*.parquet")) == []
+    run("demo", "--json", "--keep", tmp_path / "demo")
+    assert len(list(tmp_path.glob("cache/traces/*.parquet"))) == 2
+
+
+def test_info_names_the_folders_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETOP_STATE_DIR", str(tmp_path / "state"))
+    assert json.loads(run("info", "--json").stdout)["folders"]["state"] == str(tmp_path / "state")
+
+
+def test_info_counts_with_separators_and_leaves_the_header_as_it_is() -> None:
+    lines = info_lines({"events_by_category": {"kernel": 12345}, "header": {"displayTimeUnit": "ms", "cupti": 12345}})
+    assert [line.strip() for line in lines] == [
+        "events_by_category:",
+        "kernel: 12,345",
+        "header:",
+        "displayTimeUnit: ms",
+        "cupti: 12345",
+    ]
+
+
 def test_version() -> None:
     assert run("--version").stdout == f"kinetop {kinetop.__version__}\n"
+
+
+@pytest.mark.parametrize("command", QUESTIONS)
+def test_help_speaks_of_paths_files_and_numbers(command: str) -> None:
+    usage = run(command, "--help").stdout
+    assert "PATH..." in usage
+    assert "--output FILE" in usage
+    assert "--jobs N" in usage
+    assert "--top <" not in usage
+
+
+def test_help_says_what_a_command_does_in_full() -> None:
+    shown = " ".join(run("--help").stdout.split())
+    assert "..." not in shown.partition("Traces:")[2]
+    for question in all_questions().values():
+        assert " ".join(question.about.split(".")[0].split()) in shown
 
 
 def test_help_names_every_command() -> None:

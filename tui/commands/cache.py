@@ -37,7 +37,10 @@ def list_(*, kind: shared.Kind = None, json: shared.Json = False, output: shared
     if form == "json":
         data = dumped({"schema": "kinetop.cache/1", "entries": entries})
     elif entries:
-        data = frame_bytes(pl.DataFrame(entries), form, shared.look(output))
+        table = pl.DataFrame(entries)
+        if form == "table":
+            table = table.with_columns(pl.col("used").str.head(16))  # to the minute; the time zone is the terminal's own
+        data = frame_bytes(table, form, shared.look(output))
     else:
         say("the cache is empty")
         return

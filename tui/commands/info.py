@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from kinetop.traces.trace import Trace, TraceSet
 
 PathsOrNone = Annotated[
-    list[Path] | None, typer.Argument(help="Traces; without any: versions and folders of kinetop.", show_default=False)
+    list[Path] | None,
+    typer.Argument(metavar="PATH...", help="Traces; without any: versions and folders of kinetop.", show_default=False),
 ]
 _PACKAGES = ("polars", "pyarrow", "duckdb", "textual", "typer", "torch", "HolisticTraceAnalysis")
 _SHOWN_ELSEWHERE = frozenset({"deviceProperties", "distributedInfo"})
@@ -47,10 +48,10 @@ def info(
 
 
 def _own_info() -> dict[str, Any]:
-    import platformdirs
-
     from kinetop.analysis.classify import user_file
     from kinetop.traces.cache import folder as cache_folder
+
+    from ..recent import RecentTraces
 
     return {
         "schema": "kinetop.info/1",
@@ -60,7 +61,7 @@ def _own_info() -> dict[str, Any]:
         "folders": {
             "cache": str(cache_folder()),
             "rules": str(user_file()),
-            "state": platformdirs.user_state_dir("kinetop", appauthor=False),
+            "state": str(RecentTraces().path.parent),
         },
     }
 
@@ -109,21 +110,24 @@ def _file_info(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _lines(value: Any, indent: str = "") -> list[str]:
-    """Return nested values as indented lines of `name: value`."""
+def _lines(value: Any, indent: str = "", *, counts: bool = False) -> list[str]:
+    """Return nested values as indented lines of `name: value`; counts get separators, what a trace itself says stays as it is."""
     from ..format import ABSENT, clean
 
     lines: list[str] = []
     for key, member in value.items() if isinstance(value, dict) else enumerate(value):
         label = clean(str(key)) if isinstance(value, dict) else "-"
         if isinstance(member, dict | list) and member:
-            lines += [f"{indent}{label}{':' if isinstance(value, dict) else ''}", *_lines(member, indent + "  ")]
+            lines += [
+                f"{indent}{label}{':' if isinstance(value, dict) else ''}",
+                *_lines(member, indent + "  ", counts=key == "events_by_category"),
+            ]
         elif not (isinstance(member, dict | list) or key == "schema"):
             shown = (
                 ABSENT
                 if member is None
                 else f"{member:,}"
-                if isinstance(member, int) and key in {"events", "bytes"}
+                if isinstance(member, int) and (counts or key in {"events", "bytes"})
                 else clean(str(member))
             )
             lines.append(f"{indent}{label}{':' if isinstance(value, dict) else ''} {shown}")

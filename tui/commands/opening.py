@@ -11,12 +11,14 @@ import typer
 from . import shared  # noqa: TC001 -- Typer reads the annotations
 
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
-Theme = Annotated[str | None, typer.Option("--theme", help="Colour theme.", show_default=False)]
+Theme = Annotated[str | None, typer.Option("--theme", metavar="NAME", help="Colour theme.", show_default=False)]
 NoMouse = Annotated[bool, typer.Option("--no-mouse", help="Leave the mouse to the terminal, so that it can select text.")]
-View = Annotated[str, typer.Option("--view", help="View to begin with.")]
+View = Annotated[str, typer.Option("--view", metavar="NAME", help="View to begin with.")]
 PathsOrNone = Annotated[
     list[Path] | None,
-    typer.Argument(help="Traces, folders or Parquet traces; none begins at the recent ones.", show_default=False),
+    typer.Argument(
+        metavar="PATH...", help="Traces, folders or Parquet traces; none begins at the recent ones.", show_default=False
+    ),
 ]
 
 

@@ -22,21 +22,29 @@ if TYPE_CHECKING:
     from ..output import Format, Look
 
 Paths = Annotated[
-    list[Path], typer.Argument(help="Traces, folders of traces or Parquet traces; - is standard input.", show_default=False)
+    list[Path],
+    typer.Argument(
+        metavar="PATH...", help="Traces, folders of traces or Parquet traces; - is standard input.", show_default=False
+    ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Slices decoded at a time; the cores by default.", show_default=False)
+    int | None,
+    typer.Option("--jobs", "-j", min=1, metavar="N", help="Slices decoded at a time; the cores by default.", show_default=False),
 ]
 NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither use nor fill the cache of imported traces.")]
 Kind = Annotated[
     str | None,
     typer.Option(
-        "--format", help="table, json, csv, md or parquet; by default what -o's suffix says, else table.", show_default=False
+        "--format",
+        metavar="FORMAT",
+        help="table, json, csv, md or parquet; by default what -o's suffix says, else table.",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as --format json.")]
 Out = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write to this file; its suffix says the format.", show_default=False)
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file; its suffix says the format.", show_default=False),
 ]
 Where = Annotated[
     str | None,
@@ -48,14 +56,19 @@ Window = Annotated[
     str | None,
     typer.Option(
         "--window",
+        metavar="WINDOW",
         help="gpu (first to last GPU work, the default), trace, or START..END such as 10ms..12.5ms.",
         show_default=False,
     ),
 ]
-Step = Annotated[str | None, typer.Option("--step", help="Profiler steps: 13, 12-14 or last.", show_default=False)]
-Rank = Annotated[int | None, typer.Option("--rank", min=0, help="Only this rank.", show_default=False)]
-Device = Annotated[int | None, typer.Option("--device", min=0, help="Only this GPU.", show_default=False)]
-Top = Annotated[int | None, typer.Option("--top", min=1, help="Only the first rows of the main table.", show_default=False)]
+Step = Annotated[
+    str | None, typer.Option("--step", metavar="STEPS", help="Profiler steps: 13, 12-14 or last.", show_default=False)
+]
+Rank = Annotated[int | None, typer.Option("--rank", min=0, metavar="N", help="Only this rank.", show_default=False)]
+Device = Annotated[int | None, typer.Option("--device", min=0, metavar="N", help="Only this GPU.", show_default=False)]
+Top = Annotated[
+    int | None, typer.Option("--top", min=1, metavar="N", help="Only the first rows of the main table.", show_default=False)
+]
 
 
 def opened(paths: Sequence[Path], *, jobs: int | None = None, cache: bool = True) -> TraceSet:

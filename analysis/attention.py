@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
 from . import intervals
 from .attention_calls import MATERIALIZING, PROBLEM, attention_calls
 from .peaks import device_limits
-from .question import Column, Parameter, Table, question
+from .question import Column, Parameter, Table, as_declared, question
 from .replay import COMMAND_COLUMNS, commands
+from .shares import per, percent
 from .steps import with_step
 from .work import DEVICE, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FUSED_COMPUTE = 0.4
 """Share of the peak FLOP rate that a fused kernel is taken to reach where what one would save is estimated."""
@@ -54,17 +50,21 @@ ATTENTION_COLUMNS = (
     Column("kernels", "count", "GPU activities that they launched, communication aside", priority=2),
     Column("device_us", "us", "sum of the durations of these activities", "total", priority=0),
     Column("mean_us", "us", "device time of a call", "mean", priority=1),
-    Column("share_pct", "pct", "device time / busy time of the devices in scope", "share", priority=0),
+    Column("share_pct", "pct", "device time / busy time of the devices in scope", "share", priority=0, free=True),
     Column("per_step_us", "us", "device time in steps / number of steps that hold any of it; null without steps", priority=2),
     Column("host_us", "us", "time that the calls took on the host; null where no operator tells", "host", priority=3),
-    Column("useful_gflop", "ratio", "GFLOP of a call that the mask leaves", "useful GFLOP", priority=2),
-    Column("executed_gflop", "ratio", "GFLOP of a call that the implementation computes", "executed GFLOP", priority=3),
+    Column("useful_gflop", "ratio", "GFLOP of a call that the mask leaves", "useful GFLOP", priority=2, decimals=9),
+    Column(
+        "executed_gflop", "ratio", "GFLOP of a call that the implementation computes", "executed GFLOP", priority=3, decimals=9
+    ),
     Column("bytes", "bytes", "least bytes that a call must move: query, key, value and output once", priority=3),
     Column("useful_tflops", "ratio", "useful FLOPs over the device time, TFLOP/s", "useful TF/s", priority=1),
     Column("executed_tflops", "ratio", "executed FLOPs over the device time, TFLOP/s", "executed TF/s", priority=2),
     Column("gb_s", "GB/s", "least bytes over the device time", "traffic", priority=1),
-    Column("compute_pct", "pct", "useful rate / peak rate of the device for the element type", "of FLOP peak", priority=1),
-    Column("bandwidth_pct", "pct", "traffic / peak memory bandwidth of the device", "of bandwidth", priority=1),
+    Column(
+        "compute_pct", "pct", "useful rate / peak rate of the device for the element type", "of FLOP peak", priority=1, free=True
+    ),
+    Column("bandwidth_pct", "pct", "traffic / peak memory bandwidth of the device", "of bandwidth", priority=1, free=True),
     Column(
         "could_save_us",
         "us",
@@ -113,8 +113,8 @@ def attention(work: Work, *, replay: bool) -> dict[str, pl.DataFrame]:
         >>> kinetop.attention(trace).height
         0
     """
-    rows = _rated(_rows(work), work)
-    told = rows.sort("device_us", "calls", *_ROW, descending=True, nulls_last=True).select(c.name for c in ATTENTION_COLUMNS)
+    rows = _rated(_rows(work), work).sort("device_ns", "calls", *_ROW, descending=True, nulls_last=True)
+    told = as_declared(rows, ATTENTION_COLUMNS)
     return {"attention": told, "replay": commands(told)} if replay else {"attention": told}
 
 
@@ -193,11 +193,9 @@ def _grouped(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
     )
     busy_ns = int(intervals.total(work.all_gpu, DEVICE)["total_ns"].sum())
     return made.with_columns(
-        device_us=pl.col("device_ns") / 1000,
-        host_us=pl.col("host_ns") / 1000,
-        mean_us=_per(pl.col("device_ns") / 1000, pl.col("calls")),
-        share_pct=100 * _per(pl.col("device_ns"), pl.lit(busy_ns)),
-        per_step_us=_per(pl.col("step_ns") / 1000, pl.col("steps")),
+        mean_ns=per(pl.col("device_ns"), pl.col("calls")),
+        share_pct=percent(pl.col("device_ns"), pl.lit(busy_ns)),
+        per_step_ns=per(pl.col("step_ns"), pl.col("steps")),
     )
 
 
@@ -207,7 +205,7 @@ def _rated(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
     rows = rows.join(rates, on=["model", "dtype"], how="left", maintain_order="left")
     seconds = pl.col("device_ns") / 1e9
     useful, executed, moved = (
-        _per(pl.col(name) * pl.col("calls") / scale, seconds)
+        per(pl.col(name) * pl.col("calls") / scale, seconds)
         for name, scale in (("useful_flops", 1e12), ("executed_flops", 1e12), ("bytes", 1e9))
     )
     compute_us = pl.coalesce("useful_flops", "executed_flops") / (FUSED_COMPUTE * pl.col("peak_tflops") * 1e6)
@@ -216,24 +214,13 @@ def _rated(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
         pl.max_horizontal(compute_us, memory_us, pl.lit(FUSED_LEAST_US))
     )
     keeps = pl.col("implementation").is_in(MATERIALIZING)
-    made = rows.with_columns(
+    return rows.with_columns(
         useful_gflop=pl.col("useful_flops") / 1e9,
         executed_gflop=pl.col("executed_flops") / 1e9,
         useful_tflops=useful,
         executed_tflops=executed,
         gb_s=moved,
-        compute_pct=100 * _per(useful, pl.col("peak_tflops")),
-        bandwidth_pct=100 * _per(moved, pl.col("peak_gb_s")),
-        could_save_us=pl.when(keeps).then((pl.col("device_us") - pl.col("calls") * fused_us).clip(lower_bound=0)),
+        compute_pct=percent(useful, pl.col("peak_tflops")),
+        bandwidth_pct=percent(moved, pl.col("peak_gb_s")),
+        could_save_us=pl.when(keeps).then((pl.col("device_ns") / 1000 - pl.col("calls") * fused_us).clip(lower_bound=0)),
     )
-    return _rounded(made, ATTENTION_COLUMNS)
-
-
-def _per(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    return pl.when(whole > 0).then(part / whole)
-
-
-def _rounded(rows: pl.DataFrame, columns: Iterable[Column]) -> pl.DataFrame:
-    """Round times, shares and rates to three decimals, FLOPs to one FLOP."""
-    places = {c.name: 9 if c.name.endswith("_gflop") else 3 for c in columns if c.unit in {"us", "pct", "GB/s", "ratio"}}
-    return rows.with_columns(pl.col(name).round(digits) for name, digits in places.items())

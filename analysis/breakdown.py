@@ -5,14 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from . import hta, intervals
-from .captures import WINDOW, numbered
+from .captures import PLACE, WINDOW, told
 from .classify import CLASSES
 from .question import Column, Parameter, Table, question
+from .shares import percent
 from .work import DEVICE, Work
 
 DEVICE_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
-    Column("device", "id", "GPU index", priority=0),
+    *PLACE,
     Column("kernels", "count", "kernels, zero-length ones included", priority=1),
     Column("copies", "count", "copies and memsets", priority=2),
     Column(
@@ -31,9 +31,11 @@ DEVICE_COLUMNS = (
 )
 """Columns of the main table."""
 
+_EXACT = 12
+"""Decimals of shares that sum to 100, which with three each they would not."""
+
 BREAKDOWN_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
-    Column("device", "id", "GPU index", priority=0),
+    *PLACE,
     Column("window_us", "us", "length of the window that the shares are of", priority=1),
     Column("compute_us", "us", "time in the window in which compute runs", priority=1),
     Column("exposed_comm_us", "us", "time in which communication runs and no compute", "exposed comm", priority=1),
@@ -41,10 +43,10 @@ BREAKDOWN_COLUMNS = (
         "exposed_memory_us", "us", "time in which copies run and neither compute nor communication", "exposed memory", priority=1
     ),
     Column("idle_us", "us", "time in the window in which nothing runs", "idle in window", priority=1),
-    Column("compute_pct", "pct", "compute / window", priority=1),
-    Column("exposed_comm_pct", "pct", "exposed communication / window", "exposed comm %", priority=1),
-    Column("exposed_memory_pct", "pct", "exposed memory / window", "exposed memory %", priority=2),
-    Column("idle_pct", "pct", "idle / window; the four shares sum to 100", "idle in window %", priority=1),
+    Column("compute_pct", "pct", "compute / window", priority=1, decimals=_EXACT),
+    Column("exposed_comm_pct", "pct", "exposed communication / window", "exposed comm %", priority=1, decimals=_EXACT),
+    Column("exposed_memory_pct", "pct", "exposed memory / window", "exposed memory %", priority=2, decimals=_EXACT),
+    Column("idle_pct", "pct", "idle / window; the four shares sum to 100", "idle in window %", priority=1, decimals=_EXACT),
     WINDOW,
 )
 """Columns of the exclusive breakdown."""
@@ -188,21 +190,14 @@ def _devices(lanes: pl.DataFrame, work: Work) -> pl.DataFrame:
     )
     rows = rows.with_columns(
         idle_ns=pl.col("span_ns") - pl.col("busy_ns"),
-        overlap_pct=pl.when(pl.col("comm_ns") > 0).then((100 * pl.col("overlap_ns") / pl.col("comm_ns")).round(3)),
+        overlap_pct=percent(pl.col("overlap_ns"), pl.col("comm_ns")),
     )
-    return _told(rows, work, DEVICE_COLUMNS)
+    return told(rows, work, DEVICE_COLUMNS)
 
 
 def _shares(lanes: pl.DataFrame, work: Work) -> pl.DataFrame:
     """Make the exclusive breakdown."""
     window = pl.col("window_end_ns") - pl.col("window_start_ns")
     rows = lanes.with_columns(window_ns=window, idle_ns=window - pl.col("busy_ns"))
-    percent = [(100 * pl.col(f"{name}_ns") / pl.col("window_ns")).fill_nan(0).alias(f"{name}_pct") for name in SHARES]
-    return _told(rows.with_columns(percent), work, BREAKDOWN_COLUMNS)
-
-
-def _told(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put rows in the form declared; its shares are not rounded: they sum to 100."""
-    microseconds = [(pl.col(f"{c.name.removesuffix('_us')}_ns") / 1000).round(3).alias(c.name) for c in columns if c.unit == "us"]
-    rows, shown = numbered(rows.with_columns(*microseconds), work, columns)
-    return rows.select(column.name for column in shown)
+    shares = {f"{name}_pct": percent(pl.col(f"{name}_ns"), pl.col("window_ns")) for name in SHARES}
+    return told(rows.with_columns(**shares), work, BREAKDOWN_COLUMNS)

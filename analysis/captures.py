@@ -1,4 +1,4 @@
-"""Captures of one rank told apart: some runs profile a rank several times, each time into a file of its own."""
+"""What a row is of: rank, device, and which capture, where a run profiled a rank several times, each time into its own file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from .work import Work
 
+RANK = Column("rank", "id", "rank of the process", priority=0)
+"""Column of the rank."""
+PLACE = (RANK, Column("device", "id", "GPU index", priority=0))
+"""Columns that tell devices apart."""
 WINDOW = Column("window", "id", "which capture of its rank, from 1; only there when one rank has several files", priority=2)
 """Column that tells captures of one rank apart."""
 
@@ -43,8 +47,14 @@ def numbered(rows: pl.DataFrame, work: Work, columns: Iterable[Column]) -> tuple
         work: the scope of the rows.
         columns: of the table, `WINDOW` among them.
     """
-    files = work.windows.group_by("rank").agg(pl.col("part").n_unique())
-    if files.filter(pl.col("part") > 1).is_empty():
+    if not _several(work):
         return rows, [column for column in columns if column is not WINDOW]
     captures = {part: one.window + 1 for part, one in enumerate(work.trace.traces)}
     return rows.with_columns(window=pl.col("part").replace_strict(captures, return_dtype=pl.Int64)), list(columns)
+
+
+def _several(work: Work) -> bool:
+    """Whether a rank in scope has several files: by what the files say, and by the ranks of the work in them."""
+    files = [one.rank for one in work.trace.traces if work.scope.rank in (None, one.rank)]
+    parts = work.windows.group_by("rank").agg(pl.col("part").n_unique())
+    return len({*files}) < len(files) or bool((parts["part"] > 1).any())

@@ -9,6 +9,7 @@ import polars as pl
 from kinetop.traces.reading.header import base_ns
 
 from . import hta, hta_bridge
+from .captures import WINDOW, told
 from .question import Column, Parameter, Table, question
 from .work import DEVICE, Work, scoped
 
@@ -41,11 +42,15 @@ def _columns(unit: Any, suffix: str) -> tuple[Column, ...]:
         Column("rank", "id", "rank of the file", priority=0),
         Column("figure", "text", "what is compared", priority=0),
         Column(f"ours_{suffix}", unit, "kinetop's figure, devices added up", "ours", priority=0),
-        Column(f"theirs_{suffix}", unit, "the other tool's; null where it stops or has none", "theirs", priority=0),
-        Column(f"difference_{suffix}", unit, "ours less theirs", "difference", priority=0),
-        *(Column(f"{name}_{suffix}", unit, f"part of the difference: {why}", name, priority=3) for name, why in REASONS.items()),
+        Column(f"theirs_{suffix}", unit, "the other tool's; null where it stops or has none", "theirs", priority=0, free=True),
+        Column(f"difference_{suffix}", unit, "ours less theirs", "difference", priority=0, free=True),
+        *(
+            Column(f"{name}_{suffix}", unit, f"part of the difference: {why}", name, priority=3, free=True)
+            for name, why in REASONS.items()
+        ),
         Column("reason", "text", "the parts that are not zero, the greatest first", priority=0),
         Column("source", "text", "where their figure comes from", priority=1),
+        WINDOW,
     )
 
 
@@ -77,9 +82,9 @@ def check(work: Work, *, against: str) -> dict[str, pl.DataFrame]:  # noqa: ARG0
     rank = work.scope.rank
     rows = [row for part, one in enumerate(work.trace.traces) if rank in (None, one.rank) for row in _compared(work, part, one)]
     return {
-        "times": _told(rows, "us", CHECK_COLUMNS),
-        "shares": _told(rows, "pct", SHARE_COLUMNS),
-        "counts": _told(rows, "count", COUNT_COLUMNS),
+        "times": told(_framed(rows, "us"), work, CHECK_COLUMNS),
+        "shares": told(_framed(rows, "pct"), work, SHARE_COLUMNS),
+        "counts": told(_framed(rows, "count"), work, COUNT_COLUMNS),
     }
 
 
@@ -101,9 +106,8 @@ def _compared(work: Work, part: int, trace: Trace) -> list[dict[str, Any]]:
         ours, other = values[-1], theirs.get(figure) if theirs else None
         if unit == "pct" and ours is None and other is None:
             continue
-        rows.append(
-            {"rank": trace.rank, "figure": name, "unit": unit, "source": source} | _row(values, ours, other, _LEAST[unit])
-        )
+        place = {"part": part, "rank": trace.rank, "figure": name, "unit": unit, "source": source}
+        rows.append(place | _row(values, ours, other, _LEAST[unit]))
     return rows
 
 
@@ -165,13 +169,11 @@ def _theirs(work: Work, part: int, compat: Figures | None) -> tuple[Figures | No
     return found, f"HTA {installed}" + (f", which stops: {stopped}" if stopped else "")
 
 
-def _told(rows: list[dict[str, Any]], unit: str, columns: tuple[Column, ...]) -> pl.DataFrame:
-    """Put the rows of a unit in the form declared."""
-    kinds = {"rank": pl.Int32(), "figure": pl.String(), "reason": pl.String(), "source": pl.String()}
+def _framed(rows: list[dict[str, Any]], unit: str) -> pl.DataFrame:
+    """Return the rows of a unit, their figures with it in the name."""
     value = pl.Int64() if unit == "count" else pl.Float64()
-    made = [
-        {column.name: row.get(column.name.removesuffix(f"_{unit}")) for column in columns} for row in rows if row["unit"] == unit
-    ]
-    return pl.DataFrame(
-        made, schema={column.name: kinds.get(column.name, value) for column in columns}, orient="row"
-    ).with_columns(pl.selectors.float().round(3))
+    figures = ("ours", "theirs", "difference", *REASONS)
+    texts = dict.fromkeys(("figure", "reason", "source"), pl.String())
+    kinds = {"part": pl.Int32(), "rank": pl.Int32(), **texts, **dict.fromkeys(figures, value)}
+    found = pl.DataFrame([row for row in rows if row["unit"] == unit], schema=kinds, orient="row")
+    return found.rename({name: f"{name}_{unit}" for name in figures})

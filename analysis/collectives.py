@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import intervals
+from .captures import PLACE, WINDOW, told
 from .question import Column, Table, as_declared, question
-from .work import DEVICE, Work, origin_ns, scoped
+from .shares import per
+from .work import DEVICE, Work, scoped, since_first
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -46,10 +48,6 @@ _WHOLE = ("broadcast", "reduce", "send-recv")
 _WHAT = ("collective", "in_elements", "out_elements", "dtype", "group_size", "process_group", "seq")
 """What the profiler writes beside a collective's kernel."""
 
-_PLACE = (
-    Column("rank", "id", "rank of the process", priority=0),
-    Column("device", "id", "GPU index", priority=0),
-)
 _KIND = Column("kind", "text", "kind of collective, by what the profiler wrote beside the kernel, else by the kernel's name")
 _GROUP = (
     Column("process_group", "text", "process group", "group", priority=2),
@@ -71,7 +69,7 @@ _BUS = (
 )
 
 GROUP_COLUMNS = (
-    *_PLACE,
+    *PLACE,
     _KIND,
     Column("collective", "text", "as the profiler wrote it; null where it wrote nothing", priority=3),
     *_GROUP,
@@ -87,6 +85,7 @@ GROUP_COLUMNS = (
     Column("algorithm_gbps", "GB/s", f"bytes of all calls / sum of their durations, in GB/s of 10^9 bytes{_RATES}", "alg", 1),
     Column("bus_gbps", "GB/s", _BUS, "bus", priority=0),
     Column("best_bus_gbps", "GB/s", "bus bandwidth of the shortest call", "best bus", priority=2),
+    WINDOW,
 )
 """Columns of the main table."""
 
@@ -104,7 +103,7 @@ SIZE_COLUMNS = (
 """Columns of the table of bandwidth by size."""
 
 CALL_COLUMNS = (
-    *_PLACE,
+    *PLACE,
     Column("start_us", "us", "start, since the first event", "start", priority=2),
     _KIND,
     Column("collective", "text", "as the profiler wrote it", priority=3),
@@ -118,6 +117,7 @@ CALL_COLUMNS = (
     Column("algorithm_gbps", "GB/s", _ALGORITHM + _RATES, "alg", priority=1),
     Column("bus_gbps", "GB/s", _BUS, "bus", priority=0),
     Column("name", "text", "kernel", priority=2),
+    WINDOW,
 )
 """Columns of the table of single calls."""
 
@@ -150,7 +150,7 @@ def collectives(work: Work) -> dict[str, pl.DataFrame]:
         ['all-gather', 'all-reduce']
     """
     calls = _calls(work)
-    return {"groups": _groups(calls), "sizes": _sizes(calls), "calls": _told(calls, work.trace)}
+    return {"groups": _groups(calls, work), "sizes": _sizes(calls), "calls": _told(calls, work)}
 
 
 def _calls(work: Work) -> pl.DataFrame:
@@ -184,7 +184,7 @@ def _with_rates(calls: pl.DataFrame) -> pl.DataFrame:
     written = pl.col("collective").str.to_lowercase().str.replace_all("_", "")
     by_args = pl.coalesce(*(pl.when(written.str.contains(pattern)).then(pl.lit(kind)) for pattern, kind in _KINDS))
     made = calls.with_columns(kind=pl.coalesce(by_args, "family")).with_columns(bytes=_bytes())
-    made = made.with_columns(algorithm=pl.when(pl.col("dur_ns") > 0).then(pl.col("bytes") / pl.col("dur_ns")), factor=_factor())
+    made = made.with_columns(algorithm=per(pl.col("bytes"), pl.col("dur_ns")), factor=_factor())
     return made.with_columns(bus=pl.col("algorithm") * pl.col("factor"))
 
 
@@ -218,7 +218,7 @@ def _factor() -> pl.Expr:
     )
 
 
-def _groups(calls: pl.DataFrame) -> pl.DataFrame:
+def _groups(calls: pl.DataFrame, work: Work) -> pl.DataFrame:
     keys = [*DEVICE, "kind", "collective", "process_group", "group_size", "dtype", "bytes"]
     us = pl.col("dur_ns") / 1000
     made = calls.group_by(keys).agg(
@@ -232,8 +232,8 @@ def _groups(calls: pl.DataFrame) -> pl.DataFrame:
         exposed_us=pl.col("exposed_ns").sum() / 1000,
         **_rates(),
     )
-    order = ["total_us", "rank", "device", "kind", "bytes", "process_group"]
-    return as_declared(made.sort(order, descending=[True, *[False] * (len(order) - 1)]), GROUP_COLUMNS)
+    order = ["total_us", "rank", "device", "kind", "bytes", "process_group", "part", "collective", "group_size", "dtype"]
+    return told(made.sort(order, descending=[True, *[False] * (len(order) - 1)]), work, GROUP_COLUMNS)
 
 
 def _rates() -> dict[str, pl.Expr]:
@@ -258,7 +258,8 @@ def _sizes(calls: pl.DataFrame) -> pl.DataFrame:
     return as_declared(made.sort(keys), SIZE_COLUMNS)
 
 
-def _told(calls: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
-    since = pl.col("start_ns") - origin_ns(trace)
+def _told(calls: pl.DataFrame, work: Work) -> pl.DataFrame:
+    """Put the calls in the form declared, in order of time on the first rank's clock."""
     rates = {"algorithm_gbps": pl.col("algorithm"), "bus_gbps": pl.col("bus")}
-    return as_declared(calls.sort("start_ns", "rank", "device", "event_id").with_columns(**rates, start_ns=since), CALL_COLUMNS)
+    rows = calls.with_columns(**rates, start_ns=since_first("start_ns", work.trace))
+    return told(rows.sort("start_ns", "rank", "device", "event_id"), work, CALL_COLUMNS)

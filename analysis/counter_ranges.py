@@ -56,7 +56,8 @@ def matched(work: Work) -> tuple[pl.DataFrame, pl.DataFrame]:
         work: what was asked; its rank narrows the ranges, a window cannot.
 
     Returns:
-        part, event_id, rank, name (text?), args, op (text?); and rank, ranges, kernels, launches, joined, rule, reason.
+        part, event_id, rank, name (text?), args, op (text?); and part, rank, ranges, kernels, launches, joined, rule,
+        reason.
     """
     trace = work.trace
     found = ranges(trace, ["cuda_profiler_range"], "rank", "args", pl.col("name").cast(pl.String)).sort("start_ns", "event_id")
@@ -64,7 +65,7 @@ def matched(work: Work) -> tuple[pl.DataFrame, pl.DataFrame]:
         found = found.filter(pl.col("rank") == work.scope.rank)
     found = found.select("part", "event_id", "rank", "args", name=pl.when(pl.col("name") != _MISSING).then("name"))
     if found.is_empty():
-        empty = {"rank": pl.Int32, **dict.fromkeys(("ranges", "kernels", "launches", "joined"), pl.Int64)}
+        empty = {"part": pl.Int32, "rank": pl.Int32, **dict.fromkeys(("ranges", "kernels", "launches", "joined"), pl.Int64)}
         kinds = {**empty, "rule": pl.String, "reason": pl.String}
         return found.with_columns(op=pl.lit(None, pl.String)), pl.DataFrame(schema=kinds)
     kernels, launches = _kernels(trace), _launches(trace)
@@ -157,11 +158,11 @@ def measured_by(values: pl.DataFrame, key: str) -> pl.DataFrame:
         values: see `measured`.
         key: name or op.
     """
-    made = values.group_by("rank", key, "counter").agg(
+    made = values.group_by("part", "rank", key, "counter").agg(
         ranges=pl.len().cast(pl.Int64),
         total=pl.col("value").sum(),
         mean=pl.col("value").mean(),
         min=pl.col("value").min(),
         max=pl.col("value").max(),
     )
-    return made.sort("rank", "counter", "total", key, descending=[False, False, True, False], nulls_last=True)
+    return made.sort("rank", "part", "counter", "total", key, descending=[False, False, False, True, False], nulls_last=True)

@@ -8,7 +8,8 @@ import polars as pl
 
 from . import intervals
 from .counter_ranges import numbers, typed_numbers
-from .work import Work, host_windows, origin_ns
+from .shares import weighted
+from .work import Work, host_windows, since_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,22 +74,19 @@ def tracks(held: pl.DataFrame, work: Work) -> pl.DataFrame:
     cover = pl.concat([kernels, kernels.with_columns(pl.lit(_ANY, pl.Int32).alias("device"))])
     length, value = pl.col("end_ns") - pl.col("start_ns"), pl.col("value")
     rows = held.with_columns(intervals.covered(held, cover, ["part", "device"]).alias("busy_ns"), length_ns=length)
+    rows = rows.with_columns(since_ns=since_first("start_ns", work.trace))
     made = rows.group_by(SERIES, maintain_order=True).agg(
         samples=pl.len().cast(pl.Int64),
-        start_us=(pl.col("start_ns").first() - origin_ns(work.trace)) / 1000,
-        span_us=pl.col("length_ns").sum() / 1000,
-        mean=_weighted(value, pl.col("length_ns")),
+        start_ns=pl.col("since_ns").first(),
+        span_ns=pl.col("length_ns").sum(),
+        mean=weighted(value, pl.col("length_ns")),
         min=value.min(),
         max=value.max(),
         last=value.last(),
-        busy_mean=_weighted(value, pl.col("busy_ns")),
-        idle_mean=_weighted(value, pl.col("length_ns") - pl.col("busy_ns")),
+        busy_mean=weighted(value, pl.col("busy_ns")),
+        idle_mean=weighted(value, pl.col("length_ns") - pl.col("busy_ns")),
     )
     return made.sort(SERIES, nulls_last=True)
-
-
-def _weighted(value: pl.Expr, weight: pl.Expr) -> pl.Expr:
-    return pl.when(weight.sum() > 0).then((value * weight).sum() / weight.sum())
 
 
 def beside(held: pl.DataFrame, work: Work) -> pl.DataFrame:
@@ -100,14 +98,12 @@ def beside(held: pl.DataFrame, work: Work) -> pl.DataFrame:
     """
     kernels = work.gpu.filter(pl.col("kind") == "kernel").select("part", "device", "name", "start_ns", "end_ns")
     made = list(_integrals(held, kernels))
-    keys = {"rank": pl.Int32, "track": pl.String, "counter": pl.String, "name": pl.String}
+    keys = {"part": pl.Int32, "rank": pl.Int32, "track": pl.String, "counter": pl.String, "name": pl.String}
     if not made:
-        return pl.DataFrame(schema={**keys, "count": pl.Int64, "covered_us": pl.Float64, "mean": pl.Float64})
+        return pl.DataFrame(schema={**keys, "count": pl.Int64, "covered_ns": pl.Int64, "mean": pl.Float64})
     sums = pl.concat(made).group_by(*keys).agg(pl.col("count", "covered_ns", "held").sum())
-    rows = sums.filter(pl.col("covered_ns") > 0).with_columns(
-        covered_us=pl.col("covered_ns") / 1000, mean=pl.col("held") / pl.col("covered_ns")
-    )
-    order = ["rank", "track", "counter", "covered_ns", "name"]
+    rows = sums.filter(pl.col("covered_ns") > 0).with_columns(mean=pl.col("held") / pl.col("covered_ns"))
+    order = ["rank", "part", "track", "counter", "covered_ns", "name"]
     return rows.sort(order, descending=[name == "covered_ns" for name in order])
 
 
@@ -127,6 +123,5 @@ def _integrals(held: pl.DataFrame, kernels: pl.DataFrame) -> Iterator[pl.DataFra
             ends.append((at, before.gather(row) + series["value"].gather(row) * (at - series["start_ns"].gather(row))))
         sums = runs.select("name", covered_ns=ends[1][0] - ends[0][0], held=ends[1][1] - ends[0][1])
         made = sums.group_by("name").agg(pl.len().cast(pl.Int64).alias("count"), pl.col("covered_ns", "held").sum())
-        yield made.select(
-            pl.lit(rank, pl.Int32).alias("rank"), pl.lit(track).alias("track"), pl.lit(counter).alias("counter"), pl.all()
-        )
+        owner = {"part": pl.lit(part, pl.Int32), "rank": pl.lit(rank, pl.Int32)}
+        yield made.select(pl.all(), **owner, track=pl.lit(track), counter=pl.lit(counter))

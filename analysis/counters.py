@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from .captures import RANK, WINDOW, told
 from .counter_ranges import matched, measured, measured_by
 from .counter_tracks import beside, samples, tracks
-from .question import Column, Table, as_declared, question
+from .question import Column, Table, question
 
 if TYPE_CHECKING:
     from .work import Work
 
-_RANK = Column("rank", "id", "rank of the process", priority=0)
 _COUNTER = Column("counter", "text", "the counter, as the profiler wrote it", priority=0)
 _VALUES = (
     Column("total", "number", "sum of its values", priority=0),
@@ -23,48 +23,52 @@ _VALUES = (
 )
 
 KERNEL_COLUMNS = (
-    _RANK,
+    RANK,
     Column("name", "text", "kernel of the range, as the range says; null where it says `__missing__`", priority=0),
     _COUNTER,
     Column("ranges", "count", "ranges that hold the counter", priority=1),
     *_VALUES,
+    WINDOW,
 )
 """Columns of the main table."""
 
 OP_COLUMNS = (
-    _RANK,
+    RANK,
     Column(
         "op", "text", "innermost operator around the launch of what the range measured; null where that is not known", priority=0
     ),
     _COUNTER,
     Column("ranges", "count", "ranges that hold the counter", priority=1),
     *_VALUES,
+    WINDOW,
 )
 """Columns of the table by operator."""
 
 FLOP_COLUMNS = (
-    _RANK,
+    RANK,
     Column("name", "text", "kernel", priority=0),
     Column("ranges", "count", "ranges of it that count floating point instructions", priority=1),
     Column("fp64_flops", "count", "FLOPs that double precision instructions did: add + mul + 2 fma", "fp64", priority=1),
     Column("fp32_flops", "count", "the same in single precision", "fp32", priority=0),
     Column("fp16_flops", "count", "the same in half precision; matrix units are not in these counters", "fp16", priority=1),
+    WINDOW,
 )
 """Columns of the table of executed FLOPs."""
 
 MATCH_COLUMNS = (
-    _RANK,
+    RANK,
     Column("ranges", "count", "CUPTI ranges", priority=0),
     Column("kernels", "count", "kernels in the trace", priority=0),
     Column("launches", "count", "calls in the trace that launch a kernel", priority=0),
     Column("joined", "count", "ranges joined to a kernel or a launch", priority=0),
     Column("rule", "text", "how they were joined", priority=1),
     Column("reason", "text", "why those that were not, were not", priority=1),
+    WINDOW,
 )
 """Columns of the table that says how ranges were joined."""
 
 TRACK_COLUMNS = (
-    _RANK,
+    RANK,
     Column("process", "text", "process of the track, as written", priority=3),
     Column("track", "text", "name of the counter track", priority=0),
     Column("counter", "text", "series of the track", priority=0),
@@ -79,17 +83,19 @@ TRACK_COLUMNS = (
         "busy_mean", "number", "mean over the time in which a kernel runs, on any device of the rank", "mean busy", priority=1
     ),
     Column("idle_mean", "number", "mean over the time in which none runs", "mean idle", priority=1),
+    WINDOW,
 )
 """Columns of the table of counter tracks."""
 
 BESIDE_COLUMNS = (
-    _RANK,
+    RANK,
     Column("track", "text", "name of the counter track", priority=1),
     Column("counter", "text", "series of the track", priority=0),
     Column("name", "text", "kernel", priority=0),
     Column("count", "count", "runs of the kernel in scope", priority=1),
     Column("covered_us", "us", "time of these runs in which the counter has a value", "covered", priority=1),
     Column("mean", "number", "mean of the counter over that time; other kernels may run beside it", priority=0),
+    WINDOW,
 )
 """Columns of the table of counters by kernel."""
 
@@ -126,12 +132,12 @@ def counters(work: Work) -> dict[str, pl.DataFrame]:
     values = measured(found, work.trace)
     sampled = samples(work)
     return {
-        "kernels": as_declared(measured_by(values, "name"), KERNEL_COLUMNS),
-        "ops": as_declared(measured_by(values, "op"), OP_COLUMNS),
-        "flops": as_declared(_flops(values), FLOP_COLUMNS),
-        "joined": as_declared(said, MATCH_COLUMNS),
-        "tracks": as_declared(tracks(sampled, work), TRACK_COLUMNS),
-        "beside": as_declared(beside(sampled, work), BESIDE_COLUMNS),
+        "kernels": told(measured_by(values, "name"), work, KERNEL_COLUMNS),
+        "ops": told(measured_by(values, "op"), work, OP_COLUMNS),
+        "flops": told(_flops(values), work, FLOP_COLUMNS),
+        "joined": told(said, work, MATCH_COLUMNS),
+        "tracks": told(tracks(sampled, work), work, TRACK_COLUMNS),
+        "beside": told(beside(sampled, work), work, BESIDE_COLUMNS),
     }
 
 
@@ -142,7 +148,7 @@ def _flops(values: pl.DataFrame) -> pl.DataFrame:
     rows = rows.drop_nulls("precision").with_columns(
         flops=pl.col("value") * pl.when(pl.col("instruction") == "fma").then(2).otherwise(1)
     )
-    sums = rows.group_by("rank", "name", "precision").agg(
+    sums = rows.group_by("part", "rank", "name", "precision").agg(
         pl.col("flops").sum().cast(pl.Int64, strict=False),
         kinds=pl.col("instruction").n_unique(),
         ranges=pl.struct("part", "event_id").n_unique().cast(pl.Int64),
@@ -151,5 +157,5 @@ def _flops(values: pl.DataFrame) -> pl.DataFrame:
         f"fp{bits}_flops": pl.col("flops").filter((pl.col("precision") == letter) & (pl.col("kinds") == 3)).first()
         for letter, bits in (("d", 64), ("f", 32), ("h", 16))
     }
-    made = sums.group_by("rank", "name").agg(pl.col("ranges").max(), **each)
-    return made.sort("fp32_flops", "rank", "name", descending=[True, False, False], nulls_last=True)
+    made = sums.group_by("part", "rank", "name").agg(pl.col("ranges").max(), **each)
+    return made.sort("fp32_flops", "rank", "part", "name", descending=[True, False, False, False], nulls_last=True)

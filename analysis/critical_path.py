@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from .binding import Hops, hops
+from .captures import RANK, WINDOW, told
+from .hta_bridge import first_kept_ns
 from .hta_path import hta_path
 from .question import Column, Parameter, Table, question
+from .shares import percent
 from .steps import steps
-from .work import Work, chosen_steps, origin_ns, scoped
+from .work import Work, chosen_steps, scoped, since_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +35,7 @@ KINDS: dict[str, str] = {
 """What a stretch of the path is."""
 
 BREAKDOWN_COLUMNS = (
-    Column("rank", "id", "rank of the file", priority=0),
+    RANK,
     Column("step", "id", "number of the step; null: the whole trace, which marks none", priority=0),
     Column("kind", "text", "; ".join(f"{kind}: {about}" for kind, about in KINDS.items()), priority=0),
     Column(
@@ -41,9 +44,10 @@ BREAKDOWN_COLUMNS = (
     Column("share_pct", "pct", "share of the path; sums to 100", priority=0),
     Column("stretches", "count", "how many there are", priority=1),
     Column("longest_us", "us", "the longest of them", priority=2),
+    WINDOW,
 )
 PATH_COLUMNS = (
-    Column("rank", "id", "rank of the file", priority=0),
+    RANK,
     Column("step", "id", "number of the step", priority=1),
     Column("start_us", "us", "since the first event", "start", priority=0),
     Column("dur_us", "us", "length of the stretch", "time", priority=0),
@@ -52,6 +56,7 @@ PATH_COLUMNS = (
     Column("op", "text", "operator that launches that work", priority=1),
     Column("device", "id", "GPU index", priority=3),
     Column("stream", "id", "stream of the work", priority=2),
+    WINDOW,
 )
 
 
@@ -87,22 +92,25 @@ def critical_path(work: Work, *, by: str) -> dict[str, pl.DataFrame]:
     """
     if by == "hta":
         path = pl.concat([_by_hta(work.trace, part, step) for part, step, _, _ in _windows(work)])
-        return {"breakdown": _breakdown(path), "path": path.select(column.name for column in PATH_COLUMNS)}
-    path = _path(work)
-    return {"breakdown": _breakdown(path), "path": _told(path, work.trace)}
+    else:
+        path = _named(_path(work), work.trace)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    rows = path.with_columns(dur_ns=length, start_ns=since_first("start_ns", work.trace))
+    return {"breakdown": told(_breakdown(rows), work, BREAKDOWN_COLUMNS), "path": told(rows, work, PATH_COLUMNS)}
 
 
 def _by_hta(trace: TraceSet, part: int, step: int | None) -> pl.DataFrame:
-    """Return the path that HTA finds, in the columns of both tables' makers."""
+    """Return the path that HTA finds, in the columns that `_named` gives."""
     named = steps(trace).filter(pl.col("part") == part, pl.col("step").eq_missing(step))["name"]
     path = hta_path(type(trace)((trace.traces[part],)), named[0] if len(named) else None)
+    first_ns = first_kept_ns(trace.traces[part])
     none = {"op": pl.lit(None, pl.String), "device": pl.lit(None, pl.Int32)}
     return path.with_columns(
         part=pl.lit(part, pl.Int32),
         rank=pl.lit(trace.traces[part].rank, pl.Int32),
         step=pl.lit(step, pl.Int64),
-        start_ns=(pl.col("start_us") * 1000).round().cast(pl.Int64),
-        end_ns=((pl.col("start_us") + pl.col("dur_us")) * 1000).round().cast(pl.Int64),
+        start_ns=first_ns + (pl.col("start_us") * 1000).round().cast(pl.Int64),
+        end_ns=first_ns + ((pl.col("start_us") + pl.col("dur_us")) * 1000).round().cast(pl.Int64),
         **none,
     )
 
@@ -204,29 +212,20 @@ def _marks(rows: pl.DataFrame, start_ns: int, end_ns: int, until_ns: int | None)
     )
 
 
-def _breakdown(path: pl.DataFrame) -> pl.DataFrame:
-    """Sum the stretches of each kind."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    order = {kind: number for number, kind in enumerate(KINDS)}
-    made = path.group_by("part", "rank", "step", "kind").agg(
-        ns=length.sum(), stretches=pl.len().cast(pl.Int64), longest_us=(length.max() / 1000).round(3)
-    )
-    whole = pl.col("ns").sum().over("part", "step")
-    made = made.with_columns(
-        time_us=(pl.col("ns") / 1000).round(3),
-        share_pct=(100 * pl.col("ns") / whole).round(3),
-        order=pl.col("kind").replace_strict(order),
-    )
-    return made.sort("part", "step", "order").select(column.name for column in BREAKDOWN_COLUMNS)
-
-
-def _told(path: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
-    """Put the stretches in the form declared."""
+def _named(path: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
+    """Name each stretch by the GPU work, or the call of the host that it leads to, and add the operator that launched it."""
     ops = trace.launches.select("part", "event_id", "op")
     on_host = pl.col("kind").is_in(["host", "launch_delay"])
     named = path.join(ops, on=["part", "event_id"], how="left", maintain_order="left")
-    return named.with_columns(
-        start_us=((pl.col("start_ns") - origin_ns(trace)) / 1000).round(3),
-        dur_us=((pl.col("end_ns") - pl.col("start_ns")) / 1000).round(3),
-        name=pl.when(on_host).then(pl.coalesce("api", "name")).otherwise("name"),
-    ).select(column.name for column in PATH_COLUMNS)
+    return named.with_columns(name=pl.when(on_host).then(pl.coalesce("api", "name")).otherwise("name"))
+
+
+def _breakdown(path: pl.DataFrame) -> pl.DataFrame:
+    """Sum the stretches of each kind."""
+    length = pl.col("dur_ns")
+    made = path.group_by("part", "rank", "step", "kind").agg(
+        time_ns=length.sum(), stretches=pl.len().cast(pl.Int64), longest_ns=length.max()
+    )
+    whole = pl.col("time_ns").sum().over("part", "step")
+    order = pl.col("kind").replace_strict({kind: number for number, kind in enumerate(KINDS)})
+    return made.with_columns(share_pct=percent(pl.col("time_ns"), whole)).sort("part", "step", order)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from .captures import RANK, WINDOW
 from .question import Column
+from .shares import percent
 
 SEGMENT_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
+    RANK,
     Column("place", "text", "where the memory is", priority=0),
     Column("pool", "text", "small or large: small allocations have segments of their own", priority=0),
     Column("segments", "count", "stretches of memory held from the driver", priority=1),
@@ -21,6 +23,7 @@ SEGMENT_COLUMNS = (
     Column("largest_free_bytes", "bytes", "largest free block", "largest free", priority=1),
     Column("rounding_bytes", "bytes", "in use beyond what was asked for; null where the snapshot does not say", "rounding", 2),
     Column("fragmentation_pct", "pct", "split / reserved", "fragmented", priority=0),
+    WINDOW,
 )
 """Columns of the table of segments; in use, awaiting, split and unused sum to reserved."""
 
@@ -29,7 +32,7 @@ def segments(blocks: pl.DataFrame) -> pl.DataFrame:
     """Return how the segments of each pool are used.
 
     Args:
-        blocks: rank, place, addr, bytes, and args (JSON text: segment, pool, state, requested), a row for each block.
+        blocks: part, rank, place, addr, bytes, and args (JSON text: segment, pool, state, requested), a row for each block.
     """
     about = {"segment": pl.Int64, "pool": pl.String, "state": pl.String, "requested": pl.Int64}
     rows = blocks.with_columns(pl.col("args").str.json_decode(pl.Struct(about)).alias("about")).unnest("about")
@@ -37,7 +40,7 @@ def segments(blocks: pl.DataFrame) -> pl.DataFrame:
     rows = rows.with_columns(used=used, touched=used.any().over("part", "place", "segment"))
     size, live, free = pl.col("bytes"), pl.col("state") == "active_allocated", ~pl.col("used")
     asked = live & pl.col("requested").is_not_null()
-    made = rows.group_by("rank", "place", "pool").agg(
+    made = rows.group_by("part", "rank", "place", "pool").agg(
         segments=pl.struct("part", "segment").n_unique().cast(pl.Int64),
         reserved_bytes=size.sum(),
         allocated_bytes=size.filter(live).sum(),
@@ -47,5 +50,5 @@ def segments(blocks: pl.DataFrame) -> pl.DataFrame:
         largest_free_bytes=size.filter(free).max(),
         rounding_bytes=pl.when(asked.any()).then((size - pl.col("requested")).filter(asked).sum()),
     )
-    pct = pl.when(pl.col("reserved_bytes") > 0).then((100 * pl.col("split_bytes") / pl.col("reserved_bytes")).round(3))
-    return made.with_columns(fragmentation_pct=pct).sort("rank", "place", "pool")
+    pct = percent(pl.col("split_bytes"), pl.col("reserved_bytes"))
+    return made.with_columns(fragmentation_pct=pct).sort("rank", "part", "place", "pool")

@@ -10,7 +10,9 @@ from kinetop.traces import schema
 from kinetop.traces.nesting import innermost
 from kinetop.traces.pairs import ranges
 
-from .question import Column, Table, as_declared, question
+from .captures import PLACE, WINDOW, told
+from .question import Column, Table, question
+from .shares import percent
 from .work import DEVICE, Work, since_first
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ LAUNCH = r"(?i)graph_?launch"
 LEAST = 3
 """Replays from which a drift can be told."""
 
-_PLACE = (Column("rank", "id", "rank of the process", priority=0), Column("device", "id", "GPU index", priority=0))
 _GRAPH = Column("graph", "id", "number of the graph on its device, in order of first replay; same nodes, same graph", priority=0)
 _DRIFT = "length of a straight line through the durations over the replays, of their mean; null with fewer than three replays"
 _GAPS = (
@@ -30,7 +31,7 @@ _GAPS = (
 )
 
 GRAPH_COLUMNS = (
-    *_PLACE,
+    *PLACE,
     _GRAPH,
     Column("graph_id", "id", "the trace's own id of the graph; null where it has none", priority=3),
     Column("api", "text", "call that replays it; null where the trace holds none", priority=2),
@@ -39,7 +40,7 @@ GRAPH_COLUMNS = (
     Column("dur_us", "us", "from the first start to the last end of a replay, median", "replay", priority=0),
     Column("min_us", "us", "the shortest replay", "min", priority=1),
     Column("max_us", "us", "the longest replay", "max", priority=1),
-    Column("drift_pct", "pct", f"how the replays grow: {_DRIFT}", "drift", priority=1),
+    Column("drift_pct", "pct", f"how the replays grow: {_DRIFT}", "drift", priority=1, free=True),
     Column("gap_us", "us", "time inside a replay in which none of its nodes runs, median", "gaps", priority=0),
     Column("gap_pct", "pct", "share of all its replays together", "gaps %", priority=1),
     Column("longest_gap_us", "us", "the longest gap inside a replay", "longest gap", priority=1),
@@ -47,29 +48,36 @@ GRAPH_COLUMNS = (
     Column("slowest", "text", "name of the node that takes longest over all replays", "slowest node", priority=0),
     Column("slowest_us", "us", "its median duration", "slowest", priority=1),
     Column("slowest_pct", "pct", "its share of the durations of all nodes", "slowest %", priority=1),
-    Column("slowest_drift_pct", "pct", f"how it grows: {_DRIFT}", "its drift", priority=1),
+    Column("slowest_drift_pct", "pct", f"how it grows: {_DRIFT}", "its drift", priority=1, free=True),
+    WINDOW,
 )
 """Columns of the graphs."""
 
 REPLAY_COLUMNS = (
-    *_PLACE,
+    *PLACE,
     _GRAPH,
     Column("replay", "id", "number of the replay of this graph, in order of time", priority=0),
     Column("start_us", "us", "when its first node starts, since the first event", "start", priority=1),
     Column("dur_us", "us", "from its first start to its last end", "replay", priority=0),
     Column(
-        "delay_us", "us", "from the start of the launch call to the first node; null without a launch call", "delay", priority=1
+        "delay_us",
+        "us",
+        "from the start of the launch call to the first node; null without a launch call",
+        "delay",
+        priority=1,
+        free=True,
     ),
     Column("launch_us", "us", "duration of the launch call", "launch call", priority=1),
     Column("nodes", "count", "nodes that ran", priority=1),
     *_GAPS,
     Column("slowest", "text", "its longest node", "slowest node", priority=2),
     Column("slowest_us", "us", "duration of that node", "slowest", priority=2),
+    WINDOW,
 )
 """Columns of the replays."""
 
 NODE_COLUMNS = (
-    *_PLACE,
+    *PLACE,
     _GRAPH,
     Column("node", "id", "number of the node, in the order in which nodes start in the first replay", priority=1),
     Column("node_id", "id", "the trace's own id of the node; null where it has none", priority=3),
@@ -81,7 +89,8 @@ NODE_COLUMNS = (
     Column("max_us", "us", "longest", "max", priority=1),
     Column("total_us", "us", "sum over the replays", "total", priority=1),
     Column("share_pct", "pct", "share of the durations of all nodes of the graph", "share", priority=0),
-    Column("drift_pct", "pct", f"how it grows: {_DRIFT}", "drift", priority=0),
+    Column("drift_pct", "pct", f"how it grows: {_DRIFT}", "drift", priority=0, free=True),
+    WINDOW,
 )
 """Columns of the nodes."""
 
@@ -114,14 +123,14 @@ def graphs(work: Work) -> dict[str, pl.DataFrame]:
     replays, by_node = _replays(nodes), _over_replays(nodes)
     kept = by_node if work.scope.where is None else by_node.filter("named")
     return {
-        "graphs": as_declared(_graphs(replays, by_node), GRAPH_COLUMNS),
-        "replays": as_declared(replays.with_columns(start_ns=since_first("start_ns", work.trace)), REPLAY_COLUMNS),
-        "nodes": as_declared(kept.with_columns(_named_ops(kept, work.trace)), NODE_COLUMNS),
+        "graphs": told(_graphs(replays, by_node), work, GRAPH_COLUMNS),
+        "replays": told(replays.with_columns(start_ns=since_first("start_ns", work.trace)), work, REPLAY_COLUMNS),
+        "nodes": told(kept.with_columns(_named_ops(kept, work.trace)), work, NODE_COLUMNS),
     }
 
 
 _REPLAY = ("part", "rank", "device", "call")
-_OF_GRAPH = ("rank", "device", "graph")
+_OF_GRAPH = ("rank", "part", "device", "graph")
 
 
 def _nodes(work: Work) -> pl.DataFrame:
@@ -184,17 +193,16 @@ def _replays(nodes: pl.DataFrame) -> pl.DataFrame:
         longest_gap_ns=pl.col("gap").max(),
     )
     dur = pl.col("end_ns") - pl.col("start_ns")
-    return rows.with_columns(dur_ns=dur).sort("rank", "device", "graph", "replay")
+    return rows.with_columns(dur_ns=dur).sort(*_OF_GRAPH, "replay")
 
 
 def _over_replays(nodes: pl.DataFrame) -> pl.DataFrame:
     """Return each node of each graph over its replays."""
     dur = pl.col("dur_ns")
     rows = (
-        nodes.sort("rank", "device", "graph", "replay", "start_ns", "event_id")
+        nodes.sort(*_OF_GRAPH, "replay", "start_ns", "event_id")
         .group_by(*_OF_GRAPH, "name", "node_id", "nth", maintain_order=True)
         .agg(
-            pl.col("part").first(),
             pl.col("graph_id").first(),
             replays=pl.len().cast(pl.Int64),
             median_ns=dur.median(),
@@ -206,10 +214,10 @@ def _over_replays(nodes: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(
             node=pl.int_range(1, pl.len() + 1).over(_OF_GRAPH),
-            share_pct=_of(pl.col("total_ns"), pl.col("total_ns").sum().over(_OF_GRAPH)),
+            share_pct=percent(pl.col("total_ns"), pl.col("total_ns").sum().over(_OF_GRAPH)),
         )
     )
-    return rows.sort("total_ns", *_OF_GRAPH, "node", descending=[True, *[False] * 4])
+    return rows.sort("total_ns", *_OF_GRAPH, "node", descending=[True, *[False] * 5])
 
 
 def _graphs(replays: pl.DataFrame, by_node: pl.DataFrame) -> pl.DataFrame:
@@ -227,7 +235,7 @@ def _graphs(replays: pl.DataFrame, by_node: pl.DataFrame) -> pl.DataFrame:
         max_ns=dur.max(),
         drift_pct=_drift(pl.col("replay"), dur),
         gap_ns=pl.col("gap_ns").median(),
-        gap_pct=_of(pl.col("gap_ns").sum(), dur.sum()),
+        gap_pct=percent(pl.col("gap_ns").sum(), dur.sum()),
         longest_gap_ns=pl.col("longest_gap_ns").max(),
         launch_ns=pl.col("launch_ns").median(),
         dur_ns=dur.median(),
@@ -240,10 +248,6 @@ def _drift(at: pl.Expr, value: pl.Expr) -> pl.Expr:
     away = at - at.mean()
     line = (away * value).sum() / (away * away).sum() * (at.max() - at.min())
     return pl.when((pl.len() >= LEAST) & (value.sum() > 0)).then(100 * line / value.mean())
-
-
-def _of(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    return pl.when(whole > 0).then(100 * part / whole)
 
 
 def _named_ops(nodes: pl.DataFrame, trace: TraceSet) -> pl.Series:

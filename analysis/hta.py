@@ -20,6 +20,7 @@ import polars as pl
 from kinetop.traces.reading.header import base_ns
 
 from . import intervals
+from .captures import RANK, WINDOW, told
 from .question import Column
 
 if TYPE_CHECKING:
@@ -28,25 +29,27 @@ if TYPE_CHECKING:
     from .work import Work
 
 COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
-    Column("kernel_time_us", "us", "from the first start to the last end of a row with a stream", priority=1),
-    Column("idle_time_us", "us", "kernel time - time in which any such row runs", priority=1),
+    RANK,
+    Column("kernel_time_us", "us", "from the first start to the last end of a row with a stream", priority=1, free=True),
+    Column("idle_time_us", "us", "kernel time - time in which any such row runs", priority=1, free=True),
     Column("compute_time_us", "us", "time in which a row runs that HTA takes for computation", priority=1),
     Column(
         "non_compute_time_us",
         "us",
         "kernel time - compute time - idle time; below zero where rounding makes HTA stop",
         priority=1,
+        free=True,
     ),
-    Column("idle_time_pct", "pct", "idle time / kernel time", priority=2),
-    Column("compute_time_pct", "pct", "compute time / kernel time", priority=2),
-    Column("non_compute_time_pct", "pct", "non-compute time / kernel time", priority=2),
+    Column("idle_time_pct", "pct", "idle time / kernel time", priority=2, free=True),
+    Column("compute_time_pct", "pct", "compute time / kernel time", priority=2, free=True),
+    Column("non_compute_time_pct", "pct", "non-compute time / kernel time", priority=2, free=True),
     Column(
         "overlap_pct",
         "pct",
         "communication time with computation beside it / communication time; null without communication",
         priority=1,
     ),
+    WINDOW,
 )
 """Columns of the table."""
 
@@ -72,20 +75,25 @@ def temporal(work: Work, *, rounded: bool = True) -> pl.DataFrame:
         (130.0, 20.0, 62.5)
     """
     rank = work.scope.rank
-    rows = [found for one in work.trace.traces if rank in (None, one.rank) and (found := _one(one, rounded=rounded))]
-    schema = {column.name: pl.Int32() if column.name == "rank" else pl.Float64() for column in COLUMNS}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    rows = [
+        (part, one.rank, *found)
+        for part, one in enumerate(work.trace.traces)
+        if rank in (None, one.rank) and (found := _one(one, rounded=rounded))
+    ]
+    figures = (column.name for column in COLUMNS if column not in (RANK, WINDOW))
+    schema = {"part": pl.Int32(), "rank": pl.Int32(), **dict.fromkeys(figures, pl.Float64())}
+    return told(pl.DataFrame(rows, schema=schema, orient="row"), work, COLUMNS)
 
 
 def _one(trace: Trace, *, rounded: bool) -> tuple[float | None, ...] | None:
-    """Compute the row of one trace."""
+    """Compute the figures of one trace."""
     found = figures(in_microseconds(kept(gpu_rows(trace)), base_ns(trace.header), rounded=rounded))
     if found is None:
         return None
     span, *parts = (found[f"{name}_us"] or 0 for name in ("span", "idle", "compute", "other"))
     percent = [round(100 * value / span, 2) if span else None for value in parts]
     overlap = found["overlap_pct"]
-    return trace.rank, span, *parts, *percent, None if overlap is None else round(overlap, 2)
+    return span, *parts, *percent, None if overlap is None else round(overlap, 2)
 
 
 def gpu_rows(trace: Trace) -> pl.DataFrame:

@@ -160,20 +160,43 @@ def _rows(trace: Trace) -> pl.DataFrame:
         ts = ts.ceil()
     known = {name: _COLUMN[raw].column for raw, (name, _) in _specs().items() if raw in _COLUMN}
     text = {name: pl.col(name).cast(pl.String) for name in ("cat", "name", "process", "thread")}
-    kept = trace.events.filter(
-        pl.col("dur_ns").is_not_null(), pl.col("ts_ns").is_not_null(), text["cat"].is_not_null(), text["cat"] != "Trace"
+    return (
+        trace.events.filter(_keeps())
+        .select(
+            index=pl.col("event_id").cast(pl.Int64),
+            cat=text["cat"],
+            name=text["name"].fill_null(""),
+            pid=text["process"],
+            tid=text["thread"],
+            ts=ts,
+            dur=dur,
+            **{name: known.get(name, pl.lit(None)) for name, _ in _specs().values()},
+            args="args",
+        )
+        .collect()
     )
-    return kept.select(
-        index=pl.col("event_id").cast(pl.Int64),
-        cat=text["cat"],
-        name=text["name"].fill_null(""),
-        pid=text["process"],
-        tid=text["thread"],
-        ts=ts,
-        dur=dur,
-        **{name: known.get(name, pl.lit(None)) for name, _ in _specs().values()},
-        args="args",
-    ).collect()
+
+
+def _keeps() -> pl.Expr:
+    """Which events HTA keeps: those with a start, a duration and a category."""
+    cat = pl.col("cat").cast(pl.String)
+    return pl.col("dur_ns").is_not_null() & pl.col("ts_ns").is_not_null() & cat.is_not_null() & (cat != "Trace")
+
+
+def first_kept_ns(trace: Trace) -> int:
+    """Return the start of the first event that HTA keeps, which its own times count from; 0 where it keeps none.
+
+    Args:
+        trace: one trace file.
+
+    Example:
+        >>> import kinetop
+        >>> trace = kinetop.open("tests/data/hazards/01_baseline_clean.json", cache=False)
+        >>> first_kept_ns(trace.traces[0]) == trace.extent["first_ns"].item()
+        True
+    """
+    first = trace.events.filter(_keeps()).select(pl.col("ts_ns").min()).collect().item()
+    return 0 if first is None else int(first)
 
 
 def microseconds(ns: pl.Expr) -> pl.Expr:

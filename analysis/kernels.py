@@ -30,6 +30,7 @@ KERNEL_COLUMNS = (
         "total / busy time of the devices in scope; above 100 in sum where kernels overlap",
         "share",
         priority=1,
+        free=True,
     ),
     Column("mean_us", "us", "mean duration", "mean", priority=2),
     Column("median_us", "us", "median duration", "median", priority=1),

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from . import intervals
-from .captures import WINDOW, told
+from .captures import PLACE, RANK, WINDOW, told
 from .gaps import cut_gaps
 from .linked import call_number, with_links
 from .question import Column, Table, question
 from .queues import FULL, STREAM, depths, weighted
+from .shares import percent
 from .waits import sync_calls
 from .work import DEVICE, Work, host_windows
 
@@ -26,15 +27,22 @@ FOUND_IDLE_PCT = 25.0
 KNOWN_PCT = 50.0
 """With a smaller share of the work linked to launches, there is no verdict."""
 
-_RANK = Column("rank", "id", "rank of the process", priority=0)
-_PLACE = (_RANK, Column("device", "id", "GPU index", priority=0))
 _DELAY = (
     Column("activities", "count", "kernels and copies in scope", "work", priority=1),
     Column("linked_pct", "pct", "share of them whose launch call is in the trace; the figures below are of these", "linked"),
-    Column("delay_median_us", "us", "start of the work less start of its launch call, median", "delay median", priority=0),
-    Column("delay_p95_us", "us", "95th percentile of the delay", "delay p95", priority=1),
-    Column("delay_max_us", "us", "greatest delay", "delay max", priority=2),
-    Column("delay_min_us", "us", "smallest delay; a negative one says that the clocks of host and GPU disagree", "delay min", 2),
+    Column(
+        "delay_median_us", "us", "start of the work less start of its launch call, median", "delay median", priority=0, free=True
+    ),
+    Column("delay_p95_us", "us", "95th percentile of the delay", "delay p95", priority=1, free=True),
+    Column("delay_max_us", "us", "greatest delay", "delay max", priority=2, free=True),
+    Column(
+        "delay_min_us",
+        "us",
+        "smallest delay; a negative one says that the clocks of host and GPU disagree",
+        "delay min",
+        2,
+        free=True,
+    ),
     Column("negative", "count", "work that is stamped as starting before its launch", "negative", priority=3),
 )
 _DEPTH = (
@@ -49,7 +57,7 @@ _DEPTH = (
 )
 
 DEVICE_COLUMNS = (
-    *_PLACE,
+    *PLACE,
     Column("verdict", "text", "launch-bound, not launch-bound, or unknown", priority=0),
     *_DELAY,
     *_DEPTH,
@@ -63,11 +71,11 @@ DEVICE_COLUMNS = (
     WINDOW,
 )
 """Columns of the main table."""
-STREAM_COLUMNS = (*_PLACE, Column("stream", "id", "stream", priority=0), *_DELAY, *_DEPTH, WINDOW)
+STREAM_COLUMNS = (*PLACE, Column("stream", "id", "stream", priority=0), *_DELAY, *_DEPTH, WINDOW)
 """Columns of the table per stream."""
 
 API_COLUMNS = (
-    _RANK,
+    RANK,
     Column("api", "text", "name of the launch call", priority=0),
     Column("calls", "count", "calls that launched work in scope", priority=0),
     Column("total_us", "us", "sum of their durations", "total", priority=0),
@@ -80,7 +88,7 @@ API_COLUMNS = (
 """Columns of the table per launch call."""
 
 SYNC_COLUMNS = (
-    _RANK,
+    RANK,
     Column("call", "text", "name of the synchronising call", priority=0),
     Column("calls", "count", "how often it was called", priority=0),
     Column("total_us", "us", "sum of the durations", "total", priority=0),
@@ -174,8 +182,8 @@ def _delays(linked: pl.DataFrame, work: Work, keys: Sequence[str]) -> pl.DataFra
     found = weighted(depths(work, keys), keys)
     rows = rows.join(found, on=list(keys), how="left").sort(*keys)
     return rows.with_columns(
-        linked_pct=_percent("linked", "activities"),
-        empty_pct=_percent("empty_ns", "total_ns"),
+        linked_pct=percent(pl.col("linked"), pl.col("activities")),
+        empty_pct=percent(pl.col("empty_ns"), pl.col("total_ns")),
         queue_mean="waiting_mean",
         queue_max="waiting_max",
     )
@@ -192,9 +200,8 @@ def _waited(work: Work, every: pl.DataFrame) -> pl.DataFrame:
     )
     rows = rows.join(found, on=list(DEVICE), how="left").join(calls, on=list(DEVICE), how="left")
     rows = rows.with_columns(pl.col("waited_ns", "found_idle").fill_null(0))
-    return rows.select(
-        *DEVICE, "waited_ns", waited_pct=_percent("waited_ns", "window_ns"), found_idle_pct=_percent("found_idle", "calls")
-    )
+    waited, found_idle = percent(pl.col("waited_ns"), pl.col("window_ns")), percent(pl.col("found_idle"), pl.col("calls"))
+    return rows.select(*DEVICE, "waited_ns", waited_pct=waited, found_idle_pct=found_idle)
 
 
 def _short(linked: pl.DataFrame) -> pl.DataFrame:
@@ -202,9 +209,8 @@ def _short(linked: pl.DataFrame) -> pl.DataFrame:
     own = pl.col("single") & (pl.col("kind") == "kernel")
     short = own & (pl.col("dur_ns") < pl.col("call_ns"))
     rows = linked.group_by(*DEVICE).agg(own=own.sum().cast(pl.Int64), short=short.sum().cast(pl.Int64))
-    return rows.select(
-        *DEVICE, pl.when(pl.col("own") > 0).then("short").alias("short"), _percent("short", "own").alias("short_pct")
-    )
+    short_pct = percent(pl.col("short"), pl.col("own"))
+    return rows.select(*DEVICE, short=pl.when(pl.col("own") > 0).then("short"), short_pct=short_pct)
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:
@@ -273,7 +279,3 @@ def _of_ranks(work: Work, calls: pl.DataFrame) -> pl.DataFrame:
     file_rank = pl.col("part").replace_strict(ranks, return_dtype=pl.Int32)
     calls = calls.join(hosts, on=["part", "process"], how="left").with_columns(rank=pl.coalesce("rank", file_rank))
     return calls if work.scope.rank is None else calls.filter(pl.col("rank") == work.scope.rank)
-
-
-def _percent(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then((100 * pl.col(part) / pl.col(whole)).round(3))

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .allocations import LANE, allocations, events, recorded
+from .captures import RANK, WINDOW, told
 from .fragmentation import SEGMENT_COLUMNS, segments
 from .memory_owners import OWNER, churn, holders, largest_live, live_at_peak, order
 from .question import Column, Parameter, Table, question
+from .shares import per, percent
 from .steps import step_at, steps
-from .work import Work, host_windows, origin_ns
+from .work import Work, host_windows, since_first
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
 
-_RANK = Column("rank", "id", "rank of the process", priority=0)
 _PLACE = Column("place", "text", "where the memory is: cuda:0, hip:1, cpu", priority=0)
 _OWNERS = (
     Column(
@@ -33,7 +34,7 @@ _CHURN = (
 )
 
 DEVICE_COLUMNS = (
-    _RANK,
+    RANK,
     _PLACE,
     Column("process", "text", "process as written; each has its own allocator", priority=3),
     Column("start_bytes", "bytes", "in use before the first event; null where the allocator does not count", "start", priority=1),
@@ -58,11 +59,12 @@ DEVICE_COLUMNS = (
     Column("churn_gbps", "GB/s", "churn / time from the first to the last event", "churn GB/s", priority=2),
     Column("churn_per_step_bytes", "bytes", "allocated within steps / steps; null without steps", "churn/step", priority=2),
     Column("out_of_memory", "count", "allocations that failed", "OOM", priority=2),
+    WINDOW,
 )
 """Columns of the main table."""
 
 HOLDER_COLUMNS = (
-    _RANK,
+    RANK,
     _PLACE,
     *_OWNERS,
     Column(
@@ -70,12 +72,13 @@ HOLDER_COLUMNS = (
     ),
     Column("bytes", "bytes", "live at the peak; the rows of an allocator sum to its peak", priority=0),
     Column("allocations", "count", "live allocations", priority=1),
-    Column("pct", "pct", "share of the peak", priority=1),
+    Column("pct", "pct", "share of the peak", priority=1, free=True),
+    WINDOW,
 )
 """Columns of the table of what held the peak."""
 
 LIVE_COLUMNS = (
-    _RANK,
+    RANK,
     _PLACE,
     Column("bytes", "bytes", "size", priority=0),
     *_OWNERS,
@@ -86,21 +89,23 @@ LIVE_COLUMNS = (
     Column("freed_us", "us", "when it was freed; null where it was not", "freed", priority=1),
     Column("lifetime_us", "us", "how long it lived", "life", priority=2),
     Column("thread", "text", "thread that allocated", priority=3),
+    WINDOW,
 )
 """Columns of the table of the largest allocations."""
 
 OP_COLUMNS = (
-    _RANK,
+    RANK,
     _PLACE,
     *_OWNERS,
     *_CHURN,
     Column("lifetime_median_us", "us", "median life of those that were freed", "life", priority=2),
     Column("kept_bytes", "bytes", "not freed by the end of the recording", "kept", priority=1),
+    WINDOW,
 )
 """Columns of the table of who allocates."""
 
 CURVE_COLUMNS = (
-    _RANK,
+    RANK,
     _PLACE,
     Column("start_us", "us", "start of the bucket, since the first event", "start", priority=0),
     Column("end_us", "us", "its end", "end", priority=2),
@@ -110,6 +115,7 @@ CURVE_COLUMNS = (
     Column("reserved_bytes", "bytes", "held from the driver at its end", "reserved", priority=1),
     Column("allocations", "count", "allocations within it", priority=3),
     Column("frees", "count", "frees within it", priority=3),
+    WINDOW,
 )
 """Columns of the curve."""
 
@@ -167,8 +173,7 @@ def memory(work: Work, *, buckets: int, short_us: float, largest: int) -> dict[s
         "curve": _curve(found, lanes, max(1, buckets)),
         "segments": segments(_chosen(recorded(trace, "[block]"), work)),
     }
-    zero = origin_ns(trace)
-    return {table.name: _shown(tables[table.name], table.columns, zero) for table in memory.tables}
+    return {table.name: _shown(tables[table.name], work, table.columns) for table in memory.tables}
 
 
 def _chosen(rows: pl.DataFrame, work: Work) -> pl.DataFrame:
@@ -240,7 +245,7 @@ def _with_churn(lanes: pl.DataFrame, own: pl.DataFrame, work: Work, short_ns: in
     rows = lanes.join(churn(own, short_ns, LANE), on=list(LANE), how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("allocations", "churn_bytes", "short_lived").fill_null(0))
     span = pl.col("last_ns") - pl.col("first_ns")
-    rows = rows.with_columns(churn_gbps=pl.when(span > 0).then(pl.col("churn_bytes") / span))
+    rows = rows.with_columns(churn_gbps=per(pl.col("churn_bytes"), span))
     marked = steps(work.trace).select("part", "step", "start_ns", "end_ns")
     windows = host_windows(work)
     if windows is not None:
@@ -280,7 +285,7 @@ def _with_limits(rows: pl.DataFrame, trace: TraceSet, work: Work) -> pl.DataFram
     counts = failed.group_by(LANE).agg(out_of_memory=pl.len().cast(pl.Int64))
     rows = rows.join(known, on=["part", "device"], how="left", maintain_order="left")
     rows = rows.join(counts, on=list(LANE), how="left", maintain_order="left").with_columns(pl.col("out_of_memory").fill_null(0))
-    return rows.with_columns(peak_reserved_pct=(100 * pl.col("peak_reserved_bytes") / pl.col("capacity_bytes")).round(3))
+    return rows.with_columns(peak_reserved_pct=percent(pl.col("peak_reserved_bytes"), pl.col("capacity_bytes")))
 
 
 def _curve(found: pl.DataFrame, lanes: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -309,18 +314,10 @@ def _curve(found: pl.DataFrame, lanes: pl.DataFrame, count: int) -> pl.DataFrame
     )
 
 
-def _shown(rows: pl.DataFrame, columns: tuple[Column, ...], zero: int) -> pl.DataFrame:
-    """Put rows in the form declared: moments since the first event, times in microseconds."""
-    moments = {"peak_us": "peak_ns", "peak_reserved_us": "peak_reserved_ns", "allocated_us": "at_ns", "freed_us": "freed_ns"}
-    moments |= {"start_us": "start_ns", "end_us": "end_ns"}
-    made = []
-    for column in columns:
-        if column.name in moments:
-            made.append(((pl.col(moments[column.name]) - zero) / 1000).round(3).alias(column.name))
-        elif column.name == "lifetime_us":
-            made.append((pl.col("lifetime_ns") / 1000).round(3).alias("lifetime_us"))
-        elif column.unit == "text":
-            made.append(pl.col(column.name).cast(pl.String))
-        else:
-            made.append(pl.col(column.name).round(6) if column.unit == "GB/s" else pl.col(column.name))
-    return rows.select(made)
+_MOMENTS = {"peak_ns", "peak_reserved_ns", "allocated_ns", "freed_ns", "start_ns", "end_ns"}
+
+
+def _shown(rows: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
+    """Put rows in the form declared, moments since the first event on the first rank's clock."""
+    moments = (since_first(name, work.trace) for name in rows.columns if name in _MOMENTS)
+    return told(rows.with_columns(pl.col(pl.Categorical).cast(pl.String), *moments), work, columns)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from .allocations import LANE
+from .shares import percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,9 +53,9 @@ def holders(live: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
     rest = lanes.select(*keys, "peak_bytes").join(sums, on=list(LANE), how="left")
     rest = rest.with_columns(bytes=pl.col("peak_bytes") - pl.col("known").fill_null(0), source=pl.lit(_EARLIER))
     both = pl.concat([seen, rest.filter(pl.col("bytes") != 0).drop("known")], how="diagonal")
-    pct = pl.when(pl.col("peak_bytes") > 0).then(100 * pl.col("bytes") / pl.col("peak_bytes"))
+    pct = percent(pl.col("bytes"), pl.col("peak_bytes"))
     down = [False, False, False, False, True, False, False, False]
-    return both.with_columns(pct=pct.round(3)).sort(*order(), "bytes", *OWNER, descending=down, nulls_last=True)
+    return both.with_columns(pct=pct).sort(*order(), "bytes", *OWNER, descending=down, nulls_last=True)
 
 
 def largest_live(live: pl.DataFrame, lanes: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -68,7 +69,7 @@ def largest_live(live: pl.DataFrame, lanes: pl.DataFrame, count: int) -> pl.Data
     ranked = live.sort("bytes", "n", descending=[True, False], nulls_last=False).group_by(LANE, maintain_order=True).head(count)
     rows = ranked.drop("rank").join(lanes.select(*LANE, "rank"), on=list(LANE), how="left", maintain_order="left")
     address = pl.Series([None if value is None else hex(value) for value in rows["addr"]], dtype=pl.String)
-    rows = rows.with_columns(address=address, lifetime_ns=pl.col("freed_ns") - pl.col("at_ns"))
+    rows = rows.with_columns(address=address, allocated_ns="at_ns", lifetime_ns=pl.col("freed_ns") - pl.col("at_ns"))
     return rows.sort(*order(), "bytes", "n", descending=[False, False, False, False, True, False])
 
 
@@ -81,7 +82,7 @@ def churn(owned: pl.DataFrame, short_ns: int, keys: Sequence[str]) -> pl.DataFra
         keys: columns to group by.
 
     Returns:
-        The keys, allocations, churn_bytes, short_lived, short_lived_bytes, short_lived_pct, lifetime_median_us and kept_bytes.
+        The keys, allocations, churn_bytes, short_lived, short_lived_bytes, short_lived_pct, lifetime_median_ns and kept_bytes.
     """
     life = pl.col("freed_ns") - pl.col("at_ns")
     short = (life < short_ns).fill_null(value=False)
@@ -90,7 +91,7 @@ def churn(owned: pl.DataFrame, short_ns: int, keys: Sequence[str]) -> pl.DataFra
         churn_bytes=pl.col("bytes").sum(),
         short_lived=short.sum().cast(pl.Int64),
         short_lived_bytes=pl.col("bytes").filter(short).sum(),
-        short_lived_pct=(100 * short.mean()).round(3),
-        lifetime_median_us=(life.median() / 1000).round(3),
+        short_lived_pct=100 * short.mean(),
+        lifetime_median_ns=life.median(),
         kept_bytes=pl.col("bytes").filter(pl.col("freed_n").is_null()).sum(),
     )

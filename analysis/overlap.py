@@ -5,29 +5,31 @@ from __future__ import annotations
 import polars as pl
 
 from . import intervals
+from .captures import PLACE, WINDOW, told
 from .question import Column, Table, as_declared, question
+from .shares import percent
 from .work import DEVICE, Work
 
-_OWNER = (Column("rank", "id", "rank of the process", priority=0), Column("device", "id", "GPU index", priority=0))
-
 DEVICE_COLUMNS = (
-    *_OWNER,
+    *PLACE,
     Column("comm_us", "us", "time in which at least one communication kernel runs", priority=0),
     Column("compute_us", "us", "time in which at least one kernel that is not communication runs", priority=2),
     Column("overlap_us", "us", "time in which both run", priority=1),
     Column("exposed_comm_us", "us", "comm - overlap: communication with no compute beside it", "exposed comm", priority=0),
     Column("overlap_pct", "pct", "overlap / comm; null where there is no communication", priority=0),
+    WINDOW,
 )
 """Columns of the main table."""
 
 KIND_COLUMNS = (
-    *_OWNER,
+    *PLACE,
     Column("kind", "text", "kind of collective", priority=0),
     Column("count", "count", "kernels of this kind", priority=1),
     Column("own_us", "us", "time in which at least one of them runs", priority=0),
     Column("hidden_us", "us", "of it, time with compute beside it", priority=1),
     Column("exposed_us", "us", "of it, time with no compute beside it", priority=0),
     Column("hidden_pct", "pct", "hidden / own", priority=0),
+    WINDOW,
 )
 """Columns of the table per kind of collective."""
 
@@ -89,7 +91,7 @@ def overlap(work: Work) -> dict[str, pl.DataFrame]:
     beside = _beside(comm, compute)
     return {
         "devices": _devices(work, comm, compute),
-        "kinds": _kinds(comm, compute),
+        "kinds": _kinds(work, comm, compute),
         "kernels": _kernels(comm, compute, beside),
         "beside": as_declared(beside, BESIDE_COLUMNS).sort(
             ["name", "kind", "beside_us", "family"], descending=[False, False, True, False]
@@ -106,12 +108,12 @@ def _devices(work: Work, comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFr
         rows = rows.join(lengths, on=list(DEVICE), how="left", maintain_order="left")
     rows = rows.with_columns(pl.col("comm_ns", "compute_ns", "overlap_ns").fill_null(0))
     rows = rows.with_columns(
-        exposed_comm_ns=pl.col("comm_ns") - pl.col("overlap_ns"), overlap_pct=_percent("overlap_ns", "comm_ns")
+        exposed_comm_ns=pl.col("comm_ns") - pl.col("overlap_ns"), overlap_pct=percent(pl.col("overlap_ns"), pl.col("comm_ns"))
     )
-    return as_declared(rows, DEVICE_COLUMNS)
+    return told(rows, work, DEVICE_COLUMNS)
 
 
-def _kinds(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
+def _kinds(work: Work, comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     """Per device and kind of collective: union of the kind, and of it with compute."""
     keys = [*DEVICE, "family"]
     pieces = intervals.union(comm, keys)
@@ -120,9 +122,8 @@ def _kinds(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     counts = comm.group_by(keys).agg(count=pl.len().cast(pl.Int64))
     lengths = pieces.group_by(keys).agg(own_ns=own, hidden_ns=pl.col("hidden_ns").sum())
     rows = counts.join(lengths, on=keys, how="left").with_columns(pl.col("own_ns", "hidden_ns").fill_null(0), kind="family")
-    return as_declared(_split(rows), KIND_COLUMNS).sort(
-        ["exposed_us", "rank", "device", "kind"], descending=[True, False, False, False]
-    )
+    order = ["exposed_ns", "rank", "part", "device", "kind"]
+    return told(_split(rows).sort(order, descending=[True, *[False] * 4]), work, KIND_COLUMNS)
 
 
 def _kernels(comm: pl.DataFrame, compute: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
@@ -156,13 +157,10 @@ def _beside(comm: pl.DataFrame, compute: pl.DataFrame) -> pl.DataFrame:
     ]
     long = pl.concat(own.with_columns(length.alias("beside_ns"), family=pl.lit(family)) for family, length in sides)
     sums = long.group_by(*keys, "family").agg(pl.col("beside_ns").sum(), pl.col("dur_ns").sum())
-    return sums.filter(pl.col("beside_ns") > 0).with_columns(beside_pct=_percent("beside_ns", "dur_ns"))
+    return sums.filter(pl.col("beside_ns") > 0).with_columns(beside_pct=percent(pl.col("beside_ns"), pl.col("dur_ns")))
 
 
 def _split(rows: pl.DataFrame) -> pl.DataFrame:
     """Add what is exposed, and the hidden share."""
-    return rows.with_columns(exposed_ns=pl.col("own_ns") - pl.col("hidden_ns"), hidden_pct=_percent("hidden_ns", "own_ns"))
-
-
-def _percent(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then((100 * pl.col(part) / pl.col(whole)).round(3))
+    own, hidden = pl.col("own_ns"), pl.col("hidden_ns")
+    return rows.with_columns(exposed_ns=own - hidden, hidden_pct=percent(hidden, own))

@@ -60,6 +60,10 @@ class Column:
     """Order in which columns leave a narrow screen: 3 first, 1 last, 0 never."""
     prose: bool = False
     """Whether its texts are sentences: a report writes them whole, below the row's other values."""
+    decimals: int | None = None
+    """Decimals that results keep, where those of its unit (`DECIMALS`) will not do."""
+    free: bool = False
+    """Whether its times, counts and rates may be negative, its shares below 0 or above 100."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,8 @@ def as_declared(rows: pl.DataFrame, columns: Iterable[Column]) -> pl.DataFrame:
         value = pl.col(column.name)
         if column.unit == "us" and column.name not in rows.columns:
             value = (pl.col(f"{column.name.removesuffix('_us')}_ns") / 1000).alias(column.name)
-        made.append(value.round(DECIMALS[column.unit]) if column.unit in DECIMALS else value)
+        decimals = DECIMALS.get(column.unit) if column.decimals is None else column.decimals
+        made.append(value if decimals is None else value.round(decimals))
     return rows.select(made)
 
 

@@ -13,7 +13,8 @@ from .attention_shapes import operator
 from .names import matching
 from .op_costs import FORMULAS, MATRIX_KINDS, SIGNATURE, costs
 from .peaks import device_limits
-from .question import Column, Parameter, Table, question
+from .question import Column, Parameter, Table, as_declared, question
+from .shares import per, percent
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -35,13 +36,13 @@ ROOFLINE_COLUMNS = (
     Column("device_us", "us", "sum of the durations of the kernels it launched", "total", priority=0),
     Column("share_pct", "pct", "device time / that of all kernels in scope", "share", priority=1),
     Column("known_pct", "pct", "share of the device time whose FLOPs and bytes are known", "known", priority=3),
-    Column("gflop", "ratio", "GFLOP of all calls, where known", "GFLOP", priority=2),
+    Column("gflop", "ratio", "GFLOP of all calls, where known", "GFLOP", priority=2, decimals=9),
     Column("bytes", "bytes", "bytes of all calls: each input read once, each output written once", priority=2),
     Column("intensity", "ratio", "FLOPs per byte", "FLOP/B", priority=1),
     Column("tflops", "ratio", "FLOPs over the device time of the calls whose FLOPs are known, TFLOP/s", "TF/s", priority=0),
     Column("gb_s", "GB/s", "bytes over the device time of the calls whose bytes are known", "traffic", priority=1),
-    Column("compute_pct", "pct", "FLOP rate / peak rate (fp32's for work without matrix units)", "of FLOP peak", priority=1),
-    Column("bandwidth_pct", "pct", "traffic / peak memory bandwidth; above 100 where caches serve", "of bandwidth", priority=1),
+    Column("compute_pct", "pct", "FLOP rate / peak rate (fp32's for work without matrix units)", "of FLOP peak", free=True),
+    Column("bandwidth_pct", "pct", "traffic / peak memory bandwidth; above 100 where caches serve", "of bandwidth", free=True),
     Column("bound", "text", "which limit is nearer, compute or memory; unknown where FLOPs, bytes or the peaks are", priority=0),
     Column(
         "above_roof_us",
@@ -199,27 +200,19 @@ def _merged(rows: pl.DataFrame, group_by: str) -> pl.DataFrame:
 
 def _told(rows: pl.DataFrame) -> pl.DataFrame:
     """Put the rows in the form declared, the most device time first."""
-    total, own = pl.col("device_ns").sum(), pl.col("device_ns")
-    tflops, gb_s = _per(pl.col("flops") / 1e3, pl.col("flops_ns")), _per(pl.col("bytes"), pl.col("bytes_ns"))
-    told = rows.with_columns(
-        device_us=own / 1000,
-        share_pct=100 * _per(own, total),
-        known_pct=100 * _per(pl.col("known_ns"), own),
-        gflop=(pl.col("flops") / 1e9).round(9),
+    own = pl.col("device_ns")
+    tflops, gb_s = per(pl.col("flops") / 1e3, pl.col("flops_ns")), per(pl.col("bytes"), pl.col("bytes_ns"))
+    made = rows.with_columns(
+        share_pct=percent(own, own.sum()),
+        known_pct=percent(pl.col("known_ns"), own),
+        gflop=pl.col("flops") / 1e9,
         bytes=pl.col("bytes").cast(pl.Int64, strict=False),  # sizes that a broken trace states may be beyond any count
-        intensity=_per(pl.col("flops"), pl.col("bytes")),
+        intensity=per(pl.col("flops"), pl.col("bytes")),
         tflops=tflops,
         gb_s=gb_s,
-        compute_pct=100 * _per(tflops, pl.col("peak_tflops")),
-        bandwidth_pct=100 * _per(gb_s, pl.col("peak_gb_s")),
-        above_roof_us=pl.col("above_ns") / 1000,
+        compute_pct=percent(tflops, pl.col("peak_tflops")),
+        bandwidth_pct=percent(gb_s, pl.col("peak_gb_s")),
+        above_roof_ns=pl.col("above_ns"),
     )
-    fixed = [c.name for c in ROOFLINE_COLUMNS if c.unit in {"us", "pct", "GB/s"} or c.name in {"tflops", "intensity"}]
-    told = told.with_columns(pl.col(fixed).round(3)).sort(
-        "device_us", "op", "shape", "dtype", "bytes", descending=[True, *[False] * 4], nulls_last=True
-    )
-    return told.select(column.name for column in ROOFLINE_COLUMNS)
-
-
-def _per(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    return pl.when(whole > 0).then(part / whole)
+    order = ["device_ns", "op", "shape", "dtype", "bytes"]
+    return as_declared(made.sort(order, descending=[True, *[False] * 4], nulls_last=True), ROOFLINE_COLUMNS)

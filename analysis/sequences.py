@@ -13,9 +13,10 @@ from kinetop.traces.errors import FilterError
 from kinetop.traces.nesting import THREAD, innermost
 from kinetop.traces.pairs import ranges
 
+from .captures import RANK, WINDOW, told
 from .linked import with_links
 from .names import short_names
-from .question import Column, Parameter, Table, as_declared, question
+from .question import Column, Parameter, Table, question
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -43,18 +44,20 @@ _COSTS = (
     ),
 )
 SEQUENCE_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
+    RANK,
     Column("call", "text", f"the outermost operator, or call that --op names, around the launches; {NO_CALL}: there is none"),
     Column("sequence", "text", "short names of all kernels that one such call launched, in order of launch", priority=0),
     Column("length", "count", "kernels in it", priority=0),
     Column("times", "count", "calls that launched just these", priority=0),
     *_COSTS,
+    WINDOW,
 )
 RUN_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
+    RANK,
     Column("run", "text", "short names of kernels launched one after the other under one call", priority=0),
     Column("times", "count", "how often; occurrences that share a kernel with an earlier one of their own are not counted"),
     *_COSTS,
+    WINDOW,
 )
 
 
@@ -101,15 +104,18 @@ def sequences(work: Work, *, op: str | None, min_length: int) -> dict[str, pl.Da
     coded = pl.DataFrame({"name": names, "label": labels, "code": labels.rank("dense").cast(pl.UInt32)})
     rows = launched.join(coded.select("name", "code"), on="name", how="left", maintain_order="left")
     known = coded.select("code", "label").unique("code")
-    return {"sequences": _sequences(rows, known, min_length), "runs": _runs(rows, known, min_length)}
+    return {
+        "sequences": _told(_sequences(rows, known, min_length), work, SEQUENCE_COLUMNS),
+        "runs": _told(_runs(rows, known, min_length), work, RUN_COLUMNS),
+    }
 
 
 def _launched(work: Work, op: str | None) -> pl.DataFrame:
     """Return the kernels in scope in order of their call and launch.
 
     Returns:
-        rank, call (name), group (number of the call, or of the stream), name, start_ns, end_ns, gap_ns (since the kernel before
-        it in its group) and launch_ns (length of its launch call; 0 where that launched the kernel before it too).
+        part, rank, call (name), group (number of the call, or of the stream), name, start_ns, end_ns, gap_ns (since the kernel
+        before it in its group) and launch_ns (length of its launch call; 0 where that launched the kernel before it too).
     """
     gpu = work.gpu.select(
         "part", "event_id", "kind", "rank", "device", "stream", "start_ns", "end_ns", pl.col("name").fill_null("(unnamed)")
@@ -131,7 +137,7 @@ def _launched(work: Work, op: str | None) -> pl.DataFrame:
     repeated = (same & (pl.col("launch_id") == pl.col("launch_id").shift(1))).fill_null(value=False)
     length = pl.when(~repeated).then(pl.col("launch_end_ns") - pl.col("launch_start_ns")).fill_null(0)
     return rows.select(
-        "rank", "call", "group", "name", "start_ns", "end_ns",
+        "part", "rank", "call", "group", "name", "start_ns", "end_ns",
         gap_ns=pl.when(same).then(gap.clip(0)).fill_null(0), launch_ns=length.fill_null(0),
     )  # fmt: skip
 
@@ -156,7 +162,7 @@ def _sequences(rows: pl.DataFrame, known: pl.DataFrame, least: int) -> pl.DataFr
     calls = (
         rows.group_by("group", maintain_order=True)
         .agg(
-            pl.col("rank", "call").first(),
+            pl.col("part", "rank", "call").first(),
             codes=pl.col("code"),
             length=pl.len().cast(pl.Int64),
             gpu=(pl.col("end_ns") - pl.col("start_ns")).sum(),
@@ -168,7 +174,7 @@ def _sequences(rows: pl.DataFrame, known: pl.DataFrame, least: int) -> pl.DataFr
     # Texts of codes are told apart exactly, and group faster than lists.
     calls = calls.with_columns(key=pl.col("codes").cast(pl.List(pl.String)).list.join(","))
     found = (
-        calls.group_by("rank", "call", "key", maintain_order=True)
+        calls.group_by("part", "rank", "call", "key", maintain_order=True)
         .agg(
             pl.col("codes", "length").first(),
             pl.col("gpu", "gap", "launch").sum(),
@@ -184,7 +190,7 @@ def _sequences(rows: pl.DataFrame, known: pl.DataFrame, least: int) -> pl.DataFr
         .group_by("key", maintain_order=True)
         .agg(sequence=pl.col("label").str.join(_JOIN))
     )
-    return _told(found.join(text, on="key", how="left", maintain_order="left"), SEQUENCE_COLUMNS)
+    return found.join(text, on="key", how="left", maintain_order="left")
 
 
 def _runs(rows: pl.DataFrame, known: pl.DataFrame, length: int) -> pl.DataFrame:
@@ -202,16 +208,16 @@ def _runs(rows: pl.DataFrame, known: pl.DataFrame, length: int) -> pl.DataFrame:
         )
         .filter("whole")
     )
-    runs = runs.with_columns(times=pl.len().over("rank", *codes)).filter(pl.col("times") > 1)
+    runs = runs.with_columns(times=pl.len().over("part", "rank", *codes)).filter(pl.col("times") > 1)
     runs = _apart(runs, ["group", *codes], length)
     found = (
-        runs.group_by("rank", *codes, maintain_order=True)
+        runs.group_by("part", "rank", *codes, maintain_order=True)
         .agg(pl.col("gpu", "gap", "launch").sum(), times=pl.len().cast(pl.Int64))
         .filter(pl.col("times") > 1)
     )
     for name in codes:
         found = found.join(known.rename({"code": name, "label": f"{name}_label"}), on=name, how="left", maintain_order="left")
-    return _told(found.with_columns(run=pl.concat_str((f"{name}_label" for name in codes), separator=_JOIN)), RUN_COLUMNS)
+    return found.with_columns(run=pl.concat_str((f"{name}_label" for name in codes), separator=_JOIN))
 
 
 def _apart(runs: pl.DataFrame, keys: list[str], length: int) -> pl.DataFrame:
@@ -241,8 +247,8 @@ def _apart(runs: pl.DataFrame, keys: list[str], length: int) -> pl.DataFrame:
         kept, following = more, following.gather(following)
 
 
-def _told(found: pl.DataFrame, columns: tuple[Column, ...]) -> pl.DataFrame:
+def _told(found: pl.DataFrame, work: Work, columns: tuple[Column, ...]) -> pl.DataFrame:
     """Put the rows in the form declared, the greatest saving first."""
     times = {f"{name}_ns": pl.col(name) for name in ("gpu", "gap", "launch")}
     made = found.with_columns(**times, save_ns=pl.col("gap") + pl.col("launch"))
-    return as_declared(made.sort("save_ns", "times", descending=True, maintain_order=True), columns)
+    return told(made.sort("save_ns", "times", descending=True, maintain_order=True), work, columns)

@@ -7,7 +7,7 @@ import polars as pl
 from kinetop.traces.errors import FilterError
 
 from . import intervals
-from .captures import WINDOW, told
+from .captures import PLACE, WINDOW, told
 from .question import Column, Parameter, Table, question
 from .queues import depths
 from .work import DEVICE, Work, since_first
@@ -22,8 +22,7 @@ COPIES: tuple[tuple[str, str], ...] = (
 """Kind of a copy by its name; the first that fits, else `other`."""
 
 _WHEN = (
-    Column("rank", "id", "rank of the process", priority=0),
-    Column("device", "id", "GPU index", priority=0),
+    *PLACE,
     Column("bucket", "id", "number of the bucket, from 0", priority=2),
     Column("start_us", "us", "when the bucket begins, since the first event", "start", priority=0),
     Column("dur_us", "us", "length of the bucket", "length", priority=3),

@@ -12,11 +12,13 @@ from kinetop.traces.errors import FilterError
 from kinetop.traces.pairs import ranges
 
 from . import intervals
+from .captures import RANK, WINDOW, told
 from .names import matching
-from .question import Column, Parameter, Table, as_declared, question
+from .question import Column, Parameter, Table, question
+from .shares import percent, weighted
 from .steps import steps, with_step
 from .waits import LOADER
-from .work import DEVICE, Work, origin_ns, scoped
+from .work import DEVICE, Work, scoped, since_first
 
 if TYPE_CHECKING:
     from kinetop.traces.trace import TraceSet
@@ -42,7 +44,7 @@ SLOW = 3.0
 """A step stands out when it is this many robust standard deviations above the median, and a tenth longer than it."""
 
 STEP_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
+    RANK,
     Column("device", "id", "GPU index; null where the trace holds no GPU work", priority=0),
     Column("step", "id", "number of the step", priority=0),
     Column("start_us", "us", "start of the step's range on the host, since the first event", "start", priority=3),
@@ -72,16 +74,18 @@ STEP_COLUMNS = (
     ),
     Column("partial", "flag", "the last step of its trace: the profiler may have stopped before its GPU work ended", priority=1),
     Column("note", "text", "what stands out: the first step, a slow step", priority=1),
+    WINDOW,
 )
 """Columns of the step table; the eight exclusive parts sum to the wall time."""
 
 COMPARE_COLUMNS = (
-    Column("rank", "id", "rank of the process", priority=0),
-    Column("device", "id", "GPU index", priority=0),
+    RANK,
+    Column("device", "id", "GPU index; null where the trace holds no GPU work", priority=0),
     Column("part_of_step", "text", "wall time, or an exclusive part of it", "part", priority=0),
     Column("first_us", "us", "in the first of the two steps", priority=0),
     Column("second_us", "us", "in the second one", priority=0),
-    Column("change_us", "us", "second less first", priority=0),
+    Column("change_us", "us", "second less first", priority=0, free=True),
+    WINDOW,
 )
 
 
@@ -111,10 +115,9 @@ def step_times(work: Work, *, compare: str | None) -> dict[str, pl.DataFrame]:
         [(10, 100.0, 0.0, False), (11, 105.0, 55.0, False), (13, 100.0, 20.0, True)]
     """
     found = _parted(work)
-    told = _told(_noted(found), work.trace)
-    if compare is None:
-        return {"steps": told}
-    return {"steps": told, "compare": _compared(told, _two(compare, told))}
+    rows = _noted(found).with_columns(start_ns=since_first("start_ns", work.trace))
+    tables = {"steps": told(rows, work, STEP_COLUMNS)}
+    return tables if compare is None else {**tables, "compare": told(_compared(rows, _two(compare, rows)), work, COMPARE_COLUMNS)}
 
 
 def _parted(work: Work) -> pl.DataFrame:
@@ -201,23 +204,13 @@ def _with_use(rows: pl.DataFrame, own: pl.DataFrame, trace: TraceSet) -> pl.Data
     dur, fill = pl.col("dur_ns"), pl.col("blocks_per_sm").clip(0, 1)
     matrix = matching(kernels["name"], _MATRIX_UNITS)
     used = kernels.group_by([*_KEYS, "step"]).agg(
-        fill=_weighted(fill, dur),
-        occupancy_pct=_weighted(pl.col("occupancy_pct"), dur),
-        tensor_core_pct=_share(dur.filter(matrix).sum(), dur.sum()),
+        fill=weighted(fill, dur),
+        occupancy_pct=weighted(pl.col("occupancy_pct"), dur),
+        tensor_core_pct=percent(dur.filter(matrix).sum(), dur.sum()),
     )
     made = rows.join(used, on=[*_KEYS, "step"], how="left", maintain_order="left")
     running = pl.col("kernel_ns") + pl.col("communication_ns")
-    return made.with_columns(sm_efficiency_pct=_share(pl.col("fill") * running, pl.col("wall_ns")))
-
-
-def _weighted(value: pl.Expr, weight: pl.Expr) -> pl.Expr:
-    """Mean of the values that are there."""
-    total = weight.filter(value.is_not_null()).sum()
-    return pl.when(total > 0).then((value * weight).sum() / total)
-
-
-def _share(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
-    return pl.when(whole > 0).then(100 * part / whole)
+    return made.with_columns(sm_efficiency_pct=percent(pl.col("fill") * running, pl.col("wall_ns")))
 
 
 def _noted(rows: pl.DataFrame) -> pl.DataFrame:
@@ -232,33 +225,26 @@ def _noted(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(note=pl.when(slow).then(said))
 
 
-def _told(rows: pl.DataFrame, trace: TraceSet) -> pl.DataFrame:
-    """Put the rows in the form declared."""
-    return as_declared(rows.with_columns(start_ns=pl.col("start_ns") - origin_ns(trace)), STEP_COLUMNS)
-
-
-def _two(text: str, told: pl.DataFrame) -> tuple[int, int]:
+def _two(text: str, rows: pl.DataFrame) -> tuple[int, int]:
     hit = re.fullmatch(r"\s*(\d+)\s*[:,]\s*(\d+)\s*", text)
     if hit is None:
         raise FilterError(f"Two steps to compare are written 12:14; {text!r} is none.")
     pair = int(hit[1]), int(hit[2])
     for step in pair:
-        if step not in told["step"]:
+        if step not in rows["step"]:
             raise FilterError(f"There is no step {step} in scope.")
     return pair
 
 
-def _compared(told: pl.DataFrame, pair: tuple[int, int]) -> pl.DataFrame:
+def _compared(rows: pl.DataFrame, pair: tuple[int, int]) -> pl.DataFrame:
     """Put two steps side by side, the greatest change first."""
-    parts = ["wall_us", "busy_us", *(f"{name}_us" for name in CATEGORIES)]
+    parts = ["wall_ns", "busy_ns", *(f"{name}_ns" for name in CATEGORIES)]
     first, second = (
-        told.filter(pl.col("step") == step).unpivot(
-            parts, index=["rank", "device"], variable_name="part_of_step", value_name=name
-        )
-        for step, name in zip(pair, ("first_us", "second_us"), strict=True)
+        rows.filter(pl.col("step") == step).unpivot(parts, index=DEVICE, variable_name="part_of_step", value_name=name)
+        for step, name in zip(pair, ("first_ns", "second_ns"), strict=True)
     )
-    both = first.join(second, on=["rank", "device", "part_of_step"], nulls_equal=True, maintain_order="left")
-    change = (pl.col("second_us") - pl.col("first_us")).round(3)
-    return both.with_columns(pl.col("part_of_step").str.strip_suffix("_us"), change_us=change).sort(
-        "rank", "device", pl.col("change_us").abs(), descending=[False, False, True], maintain_order=True
+    both = first.join(second, on=[*DEVICE, "part_of_step"], nulls_equal=True, maintain_order="left")
+    both = both.with_columns(pl.col("part_of_step").str.strip_suffix("_ns"), change_ns=pl.col("second_ns") - pl.col("first_ns"))
+    return both.sort(
+        "rank", "part", "device", pl.col("change_ns").abs(), descending=[False, False, False, True], maintain_order=True
     )

@@ -286,4 +286,7 @@ def _filtered(gpu: pl.DataFrame, trace: TraceSet, where: str) -> pl.DataFrame:
         rows = rows.join(extra, on=["part", "event_id"], how="left", maintain_order="left")
     if "step" in used:
         rows = with_step(rows, trace)
+    if any(one.clock_offset_ns for one in trace.traces):  # its times are those shown, on the first rank's clock
+        told = rows.with_columns(pl.col("start_ns", "end_ns") - clock_offset(trace))
+        return gpu.filter(told.select(keep.fill_null(value=False)).to_series())
     return rows.filter(keep).select(gpu.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import cache
 from pathlib import Path
@@ -50,6 +51,43 @@ def every_trace(request: pytest.FixtureRequest) -> kinetop.TraceSet:
         return opened(request.param)
     except TraceError as error:
         pytest.skip(f"not a trace: {error}")
+
+
+def _with_counters(clean: dict[str, Any]) -> dict[str, Any]:
+    """Add counter tracks and CUPTI ranges to a trace, its work once more, and a call that waits for it."""
+    events = clean["traceEvents"]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    start = min(event["ts"] for event in kernels)
+    values = {f"smsp__sass_thread_inst_executed_op_f{what}_pred_on.sum": 2 for what in ("add", "mul", "fma")}
+    ranged = {"ph": "X", "cat": "cuda_profiler_range", "pid": 1, "tid": 1, "dur": 1, "args": values}
+    ranges = [{**ranged, "name": event["name"], "ts": start + at} for at, event in enumerate(kernels)]
+    track = {"ph": "C", "name": "GPU 0 Counters", "pid": 1, "tid": 1}
+    tracks = [{**track, "ts": start + at, "args": {"power": at}} for at in range(0, 400, 50)]
+    later = [event for event in events if event.get("cat") in {"kernel", "cpu_op", "cuda_runtime"}]
+    again = [{**event, "ts": event["ts"] + 1000, "args": {**event["args"]}} for event in later]
+    for event in again:
+        if "correlation" in event["args"]:
+            event["args"]["correlation"] += 1000
+    wait = {"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": 1, "tid": 1, "ts": start + 2000, "dur": 5}
+    return {**clean, "traceEvents": [*events, *again, *ranges, *tracks, wait]}
+
+
+_TELLING = (
+    "01_baseline_clean.json",
+    "52_graph_replay_shared_correlation.json",
+    "57_comm_kernel_names.json",
+    "69_step_gap_and_overlap.json",
+    "71_memory_instants.json",
+)
+
+
+@pytest.fixture(scope="session")
+def telling(hazards: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, kinetop.TraceSet]:
+    """Small traces by name: one or the other has rows for each table of each question, those of memory snapshots aside."""
+    planted = tmp_path_factory.mktemp("planted") / "counters.json"
+    planted.write_text(json.dumps(_with_counters(json.loads((hazards / _TELLING[0]).read_text()))))
+    paths = [*(hazards / name for name in _TELLING), planted]
+    return {path.name: kinetop.open(path, cache=False) for path in paths}
 
 
 @pytest.fixture

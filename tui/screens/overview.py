@@ -161,7 +161,7 @@ def devices(summary: Result) -> list[Device]:
                 title=device_title(work, window),
                 name=_told(str(properties.get("name", "")), work, window["part"]),
                 window_us=row["window_us"],
-                shares=tuple((name, row[column]) for name, column in SHARES),
+                shares=tuple((name, row[column] or 0.0) for name, column in SHARES),
                 busy=_line(mine.filter(pl.col("stream").is_null())),
                 streams=_streams(mine),
                 coverage_pct=told["linked_pct"],

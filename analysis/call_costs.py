@@ -8,10 +8,12 @@ import polars as pl
 
 from kinetop.traces import schema
 from kinetop.traces.calls import tree
+from kinetop.traces.lookup import rows_of
 from kinetop.traces.nesting import THREAD
+from kinetop.traces.once import once
 
 from . import intervals
-from .forest import nearest
+from .forest import among, subtree_ends
 from .linked import with_links
 from .work import Work, host_windows
 
@@ -46,7 +48,7 @@ def charged(work: Work, paid: pl.DataFrame | None = None) -> pl.DataFrame:
     """
     calls = _in_scope(work.trace.calls, work)
     paid = charges(work) if paid is None else paid
-    spent = paid.drop_nulls("row").group_by("row").agg(pl.col("dur_ns").sum(), kernels=pl.len().cast(pl.Int64))
+    spent = paid.drop_nulls("row").sort("row").group_by("row").agg(pl.col("dur_ns").sum(), kernels=pl.len().cast(pl.Int64))
     none = pl.repeat(0, calls.height, dtype=pl.Int64, eager=True)
     return calls.with_columns(
         none.scatter(spent["row"], spent["dur_ns"]).alias("device_ns"),
@@ -67,14 +69,13 @@ def charges(work: Work) -> pl.DataFrame:
     """
     calls, key = work.trace.calls, ["part", "event_id"]
     row = pl.int_range(pl.len(), dtype=pl.UInt32).alias("row")
-    launching = calls.select(*key, row).filter(calls["cat"].is_in(list(schema.LAUNCH_CATS)))
     found = with_links(work.gpu.select(*key, "name", "dur_ns"), work.trace, "launch_id", "external_id")
-    if len(work.trace.traces) == 1:  # a join by one number takes a third of the time
-        launching, by, on = launching.drop("part"), ["launch_id"], ["event_id"]
+    if len(work.trace.traces) == 1:  # and the events of a trace are numbered
+        found = found.with_columns(row=rows_of(found["launch_id"], calls["event_id"]))
     else:
-        by, on = ["part", "launch_id"], key
-    found = found.join(launching, left_on=by, right_on=on, how="left", maintain_order="left")
-    op = nearest(is_op(calls), calls["parent"]).gather(found["row"])
+        launching = calls.select(*key, row).filter(calls["cat"].is_in(list(schema.LAUNCH_CATS)))
+        found = found.join(launching, left_on=["part", "launch_id"], right_on=key, how="left", maintain_order="left")
+    op = op_tree(work.trace)[0].gather(found["row"])
     lost = found.select(op.is_null() & (pl.col("external_id") > 0)).to_series().fill_null(value=False)
     if lost.any():
         named = work.trace.launches.select(*key, "op_id").drop_nulls("op_id")
@@ -83,6 +84,27 @@ def charges(work: Work) -> pl.DataFrame:
         )
         found = by_id.with_columns(row=pl.when(lost).then(pl.coalesce("row_op", "row")).otherwise("row"))
     return found.select("row", "name", "dur_ns")
+
+
+def op_tree(trace: TraceSet) -> tuple[pl.Series, pl.Series]:
+    """Return the operators of a set as a tree of their own; kept with the set.
+
+    Args:
+        trace: the set.
+
+    Returns:
+        For each row of `TraceSet.calls` the operator that it is or lies in, counted among the operators, and their parents.
+    """
+    return once(trace, "_op_tree", lambda: among(is_op(trace.calls), trace.calls["parent"]))
+
+
+def call_ends(trace: TraceSet) -> pl.Series:
+    """Return the `subtree_ends` of `TraceSet.calls`; kept with the set.
+
+    Args:
+        trace: the set.
+    """
+    return once(trace, "_call_ends", lambda: subtree_ends(trace.calls["parent"]))
 
 
 def is_op(calls: pl.DataFrame) -> pl.Series:

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from . import intervals
+from .linked import with_links
 from .question import Column
 from .work import DEVICE, Work
 
@@ -88,13 +89,15 @@ def origins(work: Work) -> pl.DataFrame:
         part, event_id, dur_ns, `origin`: linked, before-window or no-launch.
     """
     linked = pl.col("launch_id").is_not_null()
+    gpu = work.gpu.select("part", "rank", "event_id", "start_ns", "dur_ns", "correlation")
+    rows = with_links(gpu, work.trace, "launch_id")
+    if not rows["launch_id"].has_nulls():  # most traces: nothing is left to tell apart
+        return rows.select("part", "event_id", "dur_ns", origin=pl.lit("linked"))
     # The bounds come from the whole trace: a filter must not move the start of the capture.
     whole = work.trace.links.with_columns(work.trace.activities.select("rank", "correlation"))
     bounds = whole.filter(linked).group_by("part", "rank").agg(
         low=pl.col("correlation").filter(pl.col("correlation") > 0).min(), first_ns=pl.col("launch_start_ns").min()
     )  # fmt: skip
-    gpu = work.gpu.select("part", "rank", "event_id", "start_ns", "dur_ns", "correlation")
-    rows = gpu.join(work.trace.links.select("part", "event_id", "launch_id"), on=["part", "event_id"], how="left")
     rows = rows.join(bounds, on=["part", "rank"], how="left")
     numbered = pl.col("correlation") > 0  # 0 and -1 say that there is none
     early = pl.when(numbered).then(pl.col("correlation") < pl.col("low")).otherwise(pl.col("start_ns") < pl.col("first_ns"))

@@ -77,6 +77,22 @@ def subtree_ends(parent: pl.Series) -> pl.Series:
     return following.gather(holder).fill_null(len(parent)).cast(pl.UInt32)
 
 
+def ends_among(marked: pl.Series, ends: pl.Series) -> pl.Series:
+    """Return the `subtree_ends` of the tree of the marked rows alone.
+
+    Args:
+        marked: which rows stay.
+        ends: those of the whole tree.
+
+    Example:
+        >>> import polars as pl
+        >>> ends_among(pl.Series([True, False, True, True]), pl.Series([3, 3, 3, 4], dtype=pl.UInt32)).to_list()
+        [2, 2, 3]
+    """
+    before = pl.concat([pl.Series([0], dtype=pl.UInt32), marked.cast(pl.UInt32).cum_sum()])
+    return before.gather(ends.filter(marked))
+
+
 def subtree_sums(values: pl.Series, ends: pl.Series) -> pl.Series:
     """Return the sum of each row's subtree, itself included.
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from .call_costs import is_op
-from .forest import among, merged
+from .call_costs import call_ends, is_op, op_tree
+from .forest import among, ends_among, merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,8 @@ class Groups:
     """Which calls they are: rows of `TraceSet.calls` (u32)."""
     parent: pl.Series
     """Their tree (u32?)."""
+    ends: pl.Series
+    """For each of them the first one behind its subtree (u32)."""
     code: pl.Series
     """Group of each (u32): a row of `legend`."""
     legend: pl.DataFrame
@@ -64,10 +66,10 @@ def grouped(trace: TraceSet, group_by: str) -> Groups:
     """
     calls = trace.calls
     marked, label = _GROUPS[group_by](trace, calls)
-    owner, parent = among(marked, calls["parent"])
+    owner, parent = op_tree(trace) if ABSENT[group_by] == ABSENT["name"] else among(marked, calls["parent"])
     rows = marked.arg_true()
     code, legend = _coded(label(rows, parent))
-    return Groups(owner, rows, parent, code, legend)
+    return Groups(owner, rows, parent, ends_among(marked, call_ends(trace)), code, legend)
 
 
 def _coded(labels: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:

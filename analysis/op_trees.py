@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from .forest import merged, paths, subtree_ends, subtree_sums
+from .forest import merged, paths, subtree_sums
 
 if TYPE_CHECKING:
     from .op_groups import Groups
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 _KEY_DIGITS = 8
 
 
-def tree(calls: pl.DataFrame, groups: Groups, depth: int) -> pl.DataFrame:
+def tree(calls: pl.DataFrame, ends: pl.Series, groups: Groups, depth: int) -> pl.DataFrame:
     """Return the calls of a grouping from the top down, those of the same path as one row.
 
     Args:
         calls: see `call_costs.charged`.
+        ends: see `call_costs.call_ends`.
         groups: what counts.
         depth: levels to show; times of deeper ones are in the totals above them.
     """
     nodes, at = merged(groups.code, groups.parent)
-    ends, rows = subtree_ends(calls["parent"]), groups.calls
     own = _own(calls, groups, at)
     whole = pl.DataFrame(
         {
             "node": at,
-            "total_cpu_ns": subtree_sums(calls["self_ns"], ends).gather(rows),
-            "total_device_ns": subtree_sums(calls["device_ns"], ends).gather(rows),
+            "total_cpu_ns": subtree_sums(calls["self_ns"], ends).gather(groups.calls),
+            "total_device_ns": subtree_sums(calls["device_ns"], ends).gather(groups.calls),
         }
     ).group_by("node").agg(pl.all().sum())  # fmt: skip
     found = nodes.with_row_index("node").join(own, on="node", how="left").join(whole, on="node", how="left")

@@ -9,8 +9,8 @@ import polars as pl
 from kinetop.traces import schema
 
 from .autograd import AUTOGRAD_COLUMNS, autograd
-from .call_costs import charged, charges
-from .forest import outermost, subtree_ends, subtree_sums
+from .call_costs import call_ends, charged, charges
+from .forest import outermost, subtree_sums
 from .op_groups import ABSENT, Groups, grouped
 from .op_trees import callers, tree
 from .question import Column, Parameter, Table, as_declared, question
@@ -137,12 +137,12 @@ def ops(work: Work, *, group_by: str, view: str, depth: int) -> dict[str, pl.Dat
         >>> kinetop.ops(trace).select("name", "calls", "self_device_us", "kernels").rows()
         [('aten::linear', 1, 135.0, 6)]
     """
-    paid, groups = charges(work), grouped(work.trace, group_by)
+    paid, groups, ends = charges(work), grouped(work.trace, group_by), call_ends(work.trace)
     calls, loose = charged(work, paid), paid.filter(pl.col("row").is_null())["dur_ns"]
-    tables = {"ops": as_declared(_flat(calls, groups, ABSENT[group_by], loose), OP_COLUMNS)}
+    tables = {"ops": as_declared(_flat(calls, ends, groups, ABSENT[group_by], loose), OP_COLUMNS)}
     depth = max(1, depth)
     if view == "tree":
-        tables[view] = as_declared(tree(calls, groups, depth), TREE_COLUMNS)
+        tables[view] = as_declared(tree(calls, ends, groups, depth), TREE_COLUMNS)
     elif view == "callers":
         tables[view] = as_declared(callers(calls, groups, depth), CALLER_COLUMNS)
     elif view == "autograd":
@@ -150,13 +150,13 @@ def ops(work: Work, *, group_by: str, view: str, depth: int) -> dict[str, pl.Dat
     return tables
 
 
-def _flat(calls: pl.DataFrame, groups: Groups, absent: str, loose: pl.Series) -> pl.DataFrame:
+def _flat(calls: pl.DataFrame, ends: pl.Series, groups: Groups, absent: str, loose: pl.Series) -> pl.DataFrame:
     """Sum the calls up by group."""
     runtime = pl.when(pl.col("cat").is_in(list(schema.LAUNCH_CATS))).then("self_ns").otherwise(0)
     own = calls.select(
         "device_ns", "kernels", code=groups.code.gather(groups.owner), self_cpu_ns="self_ns", runtime_ns=runtime
     ).group_by("code").agg(pl.all().sum())  # fmt: skip
-    whole = _totals(calls, groups)
+    whole = _totals(calls, ends, groups)
     legend = groups.legend.with_row_index("code")
     found = own.join(whole, on="code", how="left").join(legend, on="code", how="left")
     outside = pl.col("code").is_null()
@@ -180,15 +180,14 @@ def _share(name: str) -> pl.Expr:
     return pl.when(pl.col(name).sum() > 0).then(100 * pl.col(name) / pl.col(name).sum())
 
 
-def _totals(calls: pl.DataFrame, groups: Groups) -> pl.DataFrame:
+def _totals(calls: pl.DataFrame, ends: pl.Series, groups: Groups) -> pl.DataFrame:
     """Return code, calls, total_cpu_ns and total_device_ns: of recursion the outermost call counts."""
-    ends = subtree_ends(calls["parent"])
     rows = groups.calls
     inner = pl.DataFrame(
         {
             "code": groups.code,
             "begun": calls["begun"].gather(rows),
-            "counts": outermost(groups.code, subtree_ends(groups.parent)),
+            "counts": outermost(groups.code, groups.ends),
             "cpu": subtree_sums(calls["self_ns"], ends).gather(rows),
             "device": subtree_sums(calls["device_ns"], ends).gather(rows),
         }

@@ -50,10 +50,10 @@ def calls(traces: TraceSet) -> pl.DataFrame:
         ('aten::linear', 1)
     """
     columns = (*THREAD[1:], "cat", "name")
-    kept, frames = ranges(traces, host.CATS, *columns), ranges(traces, ["python_function"], *columns)
+    kept, frames = (ranges(traces, cats, *columns).drop("raw_dur_ns") for cats in (host.CATS, ["python_function"]))
     if not frames.is_empty():  # in file order: it decides which of two equal ranges is the outer one
         kept = pl.concat([kept, frames]).sort("event_id" if len(traces.traces) == 1 else ["part", "event_id"])
-    return tree(kept.drop("raw_dur_ns")).select(*CALL_COLUMNS)
+    return tree(kept).select(*CALL_COLUMNS)
 
 
 def tree(rows: pl.DataFrame) -> pl.DataFrame:
@@ -99,9 +99,8 @@ def _self_ns(made: pl.DataFrame, lane: pl.Series) -> pl.Series:
     end_of_caller = made["end_ns"].gather(made["parent"])
     whole = made["end_ns"] - made["start_ns"]
     crossed = lane.filter((made["end_ns"] > end_of_caller).fill_null(value=False)).unique()
-    inner = (
-        pl.DataFrame({"caller": made["parent"], "dur": whole}).drop_nulls("caller").group_by("caller").agg(pl.col("dur").sum())
-    )
+    inner = pl.DataFrame({"caller": made["parent"], "dur": whole}).drop_nulls("caller")
+    inner = inner.sort("caller").group_by("caller").agg(pl.col("dur").sum())  # to sort first takes half the time
     own = whole.scatter(inner["caller"], whole.gather(inner["caller"]) - inner["dur"]).rename("self_ns")
     if crossed.is_empty():
         return own

@@ -65,10 +65,10 @@ def recorded(traces: TraceSet, cats: Iterable[str], *columns: str | pl.Expr) -> 
         part, event_id, start_ns, raw_dur_ns (as written; of a begin, the time to its end) and `columns`, in file order.
     """
     closed = traces.pairs.frame
-    phases = ["X"] if closed.is_empty() else ["X", "B", "b"]
-    rows = traces.events.filter(
-        pl.col("cat").is_in(sorted(cats)), pl.col("ph").is_in(phases), pl.col("ts_ns").is_not_null()
-    ).select("part", "event_id", "ph", pl.col("ts_ns").alias("start_ns"), pl.col("dur_ns").alias("raw_dur_ns"), *columns)
+    ranged = pl.col("ph") == "X" if closed.is_empty() else pl.col("ph").is_in(["X", "B", "b"])
+    rows = traces.events.filter(pl.col("cat").is_in(sorted(cats)), ranged, pl.col("ts_ns").is_not_null()).select(
+        "part", "event_id", "ph", pl.col("ts_ns").alias("start_ns"), pl.col("dur_ns").alias("raw_dur_ns"), *columns
+    )
     if closed.is_empty():
         return rows.drop("ph")
     ends = closed.lazy().select("part", "event_id", "end_ns")

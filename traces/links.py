@@ -8,6 +8,7 @@ import polars as pl
 
 from . import schema
 from .faults import counted, grouped
+from .lookup import rows_of
 from .merged import claims, merged
 from .nesting import innermost
 from .pairs import ranges
@@ -55,8 +56,8 @@ def links(traces: TraceSet) -> pl.DataFrame:
     """
     gpu = traces.activities.select("part", "rank", "event_id", "start_ns", "correlation", "external_id")
     calls = _calls(traces)
-    keys = _telling(gpu, calls)
-    linked = gpu.join(calls.drop(set(_LINK) - set(keys)), on=keys, how="left", maintain_order="left").with_columns(
+    found = calls.drop(_LINK).select(pl.all().gather(_launching(gpu, calls)))
+    linked = gpu.hstack(found).with_columns(
         pl.col("api", "process", "thread").cast(pl.String),
         delay_ns=pl.col("start_ns") - pl.col("launch_start_ns"),
         external_id=pl.coalesce("external_id", "call_external_id"),
@@ -136,6 +137,14 @@ def _telling(gpu: pl.DataFrame, calls: pl.DataFrame) -> list[str]:
         return len({end for frame in (gpu, calls) for end in (frame[name].min(), frame[name].max())}) > 1
 
     return [*filter(varies, _LINK[:2]), "correlation"]
+
+
+def _launching(gpu: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Return the row of `calls` that launched each activity, null where there is none."""
+    keys = _telling(gpu, calls)
+    if keys == ["correlation"]:
+        return rows_of(gpu["correlation"], calls["correlation"])
+    return gpu.select(keys).join(calls.select(keys).with_row_index("row"), on=keys, how="left", maintain_order="left")["row"]
 
 
 def _with_rank(traces: TraceSet, calls: pl.DataFrame) -> pl.DataFrame:

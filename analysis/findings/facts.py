@@ -67,8 +67,9 @@ class Facts:
     @cached_property
     def allocations(self) -> pl.DataFrame:
         """Calls that ask the driver for memory or give it back: part, name, start_ns, end_ns."""
-        rows = ranges(self.work.trace, schema.LAUNCH_CATS, "name").filter(pl.col("end_ns") > pl.col("start_ns"))
-        rows = rows.filter(matching(rows["name"], _ALLOCATIONS) & ~matching(rows["name"], _QUICK))
+        rows = ranges(self.work.trace, schema.LAUNCH_CATS, "name")
+        rows = rows.filter(matching(rows["name"], _ALLOCATIONS)).filter(pl.col("end_ns") > pl.col("start_ns"))
+        rows = rows.filter(~matching(rows["name"], _QUICK))
         return rows.select("part", pl.col("name").cast(pl.String), "start_ns", "end_ns")
 
     @cached_property
@@ -80,19 +81,23 @@ class Facts:
     def kernels(self) -> pl.DataFrame:
         """Kernels in scope, by device, stream and start: place, stream, start_ns, end_ns, dur_ns, name, family and grid."""
         columns = ("stream", "start_ns", "end_ns", "dur_ns", "name", "family", "grid")
-        rows = self.work.gpu.lazy().filter(pl.col("kind") == "kernel").select(*DEVICE, *columns).collect()
-        rows = rows.sort("stream", maintain_order=True)  # they are in order of device and time
+        kernels = (self.work.gpu["kind"] == "kernel").arg_true()
+        by_stream = self.work.gpu["stream"].gather(kernels).to_frame().with_columns(row=kernels)
+        order = by_stream.sort("stream", maintain_order=True)["row"]  # they are in order of device and time
+        rows = self.work.gpu.select(*DEVICE, *columns)[order]
         return rows if len(self.windows) < 2 else rows.sort(*DEVICE, maintain_order=True)
 
     @cached_property
     def compute(self) -> pl.DataFrame:
         """Time in which each device computes, as disjoint intervals; a filter does not narrow it."""
-        return intervals.union(self.work.all_gpu.filter(pl.col("class") == "compute"), DEVICE)
+        spans = self.work.all_gpu.select(*DEVICE, "start_ns", "end_ns", "class")
+        return intervals.union(spans.filter(pl.col("class") == "compute"), DEVICE)
 
     @cached_property
     def comm(self) -> pl.DataFrame:
-        """Communication kernels in scope."""
-        return self.work.gpu.filter(pl.col("class") == "comm")
+        """Communication kernels in scope: place, start_ns, end_ns, dur_ns, name, family, process_group and seq."""
+        columns = ("start_ns", "end_ns", "dur_ns", "name", "family", "process_group", "seq")
+        return self.work.gpu.lazy().filter(pl.col("class") == "comm").select(*DEVICE, *columns).collect()
 
     @cached_property
     def coverage(self) -> dict[str, Any]:
@@ -113,6 +118,9 @@ class Facts:
 
     def places(self, frame: pl.DataFrame) -> Iterator[tuple[Place, pl.DataFrame]]:
         """Split a frame by device."""
+        if len(self.windows) == 1 and not frame.is_empty():
+            yield next(iter(self.windows)), frame
+            return
         for key, rows in frame.partition_by(*DEVICE, as_dict=True, maintain_order=True).items():
             yield Place(*key), rows
 

@@ -11,6 +11,7 @@ from kinetop.traces import schema
 from .. import intervals
 from ..waits import waits
 from ..where import where_name
+from ..work import DEVICE
 from .facts import Facts, plain, short, time_text, times_text, whole
 from .rule import Found, Place, rule
 
@@ -38,8 +39,8 @@ def data_loader(facts: Facts) -> Iterable[Found]:
 @rule("sync")
 def sync(facts: Facts) -> Iterable[Found]:
     """Find idle time in and after calls that wait for the GPU."""
-    rest = facts.gaps.filter(~pl.col("sync_name").str.contains(_FREES).fill_null(value=False))
-    for place, rows, ns in _parts(facts, "sync", "after_sync", gaps=rest):
+    rest = ~pl.col("sync_name").str.contains(_FREES).fill_null(value=False)
+    for place, rows, ns in _parts(facts, "sync", "after_sync", test=rest):
         names = (
             rows.drop_nulls("sync_name").group_by("sync_name").agg(pl.col("ns").sum()).sort("ns", "sync_name", descending=True)
         )
@@ -76,7 +77,7 @@ def host_late(facts: Facts) -> Iterable[Found]:
 @rule("launch-bound")
 def launch_bound(facts: Facts) -> Iterable[Found]:
     """Find many short gaps before short kernels: launching takes longer than running."""
-    for place, rows, ns in _parts(facts, "host_late", "launch_latency", gaps=facts.gaps.filter(pl.col("dur_ns") < SHORT_GAP_NS)):
+    for place, rows, ns in _parts(facts, "host_late", "launch_latency", test=pl.col("dur_ns") < SHORT_GAP_NS):
         median = whole(facts.kernels.lazy().filter(_at(place)).select(pl.col("dur_ns").median()).collect().item())
         gap = whole(rows["ns"].median())
         small = median < SHORT_KERNEL_NS
@@ -110,8 +111,7 @@ def host_collective(facts: Facts) -> Iterable[Found]:
 @rule("dependency")
 def dependency(facts: Facts) -> Iterable[Found]:
     """Find idle time before work that had been launched long before."""
-    long = facts.gaps.filter(pl.col("dependency_ns") >= SHORT_GAP_NS // 10)
-    for place, rows, ns in _parts(facts, "dependency", gaps=long):
+    for place, rows, ns in _parts(facts, "dependency", test=pl.col("ns") >= SHORT_GAP_NS // 10):
         crossed = whole(rows.filter(pl.col("next_stream") != pl.col("previous_stream"))["ns"].sum())
         what = f"The GPU idles {facts.share(ns, place)} although the next activity was launched already, {_counted(rows)}"
         what += f"; {100 * crossed / ns:.0f} % of it where work changes streams." if 20 * crossed > ns else "."
@@ -122,8 +122,8 @@ def dependency(facts: Facts) -> Iterable[Found]:
 @rule("graph-gaps")
 def graph_gaps(facts: Facts) -> Iterable[Found]:
     """Find idle time between the nodes of a graph."""
-    replays = facts.gaps.filter(pl.col("api").str.contains("(?i)graph").fill_null(value=False))
-    for place, rows, ns in _parts(facts, "graph", gaps=replays):
+    replays = pl.col("api").str.contains("(?i)graph").fill_null(value=False)
+    for place, rows, ns in _parts(facts, "graph", test=replays):
         what = f"The GPU idles {facts.share(ns, place)} between the activities of single graph launches, {_counted(rows)}."
         why = "both sides of each gap come from one launch call"
         yield Found(place=place, saving_ns=ns, what=what, view="idle", where=_evidence(rows), confidence="high", why=why)
@@ -154,11 +154,21 @@ def idle_edges(facts: Facts) -> Iterable[Found]:
         yield Found(place=place, saving_ns=ns, what=what, view="steps", confidence="low", why=why, whole_ns=ns + end - start)
 
 
-def _parts(facts: Facts, *parts: str, gaps: pl.DataFrame | None = None) -> Iterator[tuple[Place, pl.DataFrame, int]]:
-    """Give each device's gaps that have one of the parts, with their sum as `ns`, and the sum of all."""
-    rows = (facts.gaps if gaps is None else gaps).with_columns(ns=pl.sum_horizontal(f"{part}_ns" for part in parts))
-    for place, mine in facts.places(rows.filter(pl.col("ns") > 0)):
+def _parts(
+    facts: Facts, *parts: str, test: pl.Expr | None = None, gaps: pl.DataFrame | None = None
+) -> Iterator[tuple[Place, pl.DataFrame, int]]:
+    """Give each device's gaps that have one of the parts and pass the test, with their sum as `ns`, and the sum of all."""
+    told = (facts.gaps if gaps is None else gaps).lazy().select(*_TOLD, ns=pl.sum_horizontal(f"{part}_ns" for part in parts))
+    rows = told.filter(pl.col("ns") > 0).collect()  # few gaps have most of the parts, and only these are tested
+    for place, mine in facts.places(rows if test is None else rows.filter(test)):
         yield place, mine, whole(mine["ns"].sum())
+
+
+_TOLD = (
+    *(*DEVICE, "start_ns", "dur_ns", "late_ns", "next", "next_stream", "previous_stream"),
+    *("api", "process", "thread", "sync_name"),
+)
+"""Columns of the gaps that the rules look at, beside the parts: a third of all."""
 
 
 def _counted(rows: pl.DataFrame) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ..where import where_name
+from ..work import DEVICE
 from .facts import Facts, short, whole
 from .rule import Found, Place, rule
 
@@ -40,7 +41,8 @@ def fp32_gemms(facts: Facts) -> Iterable[Found]:
     """Find fp32 matrix products on devices whose matrix units could run them; those of unfused attention are told there."""
     from .attention import patterns
 
-    rows = facts.kernels.with_row_index("row").filter(pl.col("family") == "gemm").filter(fp32(pl.col("name")))
+    rows = facts.kernels.select(*DEVICE, "name", "dur_ns", "family").with_row_index("row")
+    rows = rows.filter(pl.col("family") == "gemm").filter(fp32(pl.col("name")))
     inside = patterns(facts).select(row=pl.int_ranges("first", pl.col("last") + 1, dtype=pl.UInt32)).explode("row")
     rows = rows.join(inside, on="row", how="anti", maintain_order="left")
     for place, mine in facts.places(rows):

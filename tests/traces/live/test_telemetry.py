@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -350,3 +351,46 @@ def test_with_a_gpu_its_figures_are_not_the_machines(monkeypatch: pytest.MonkeyP
 )
 def test_marks_of_samples(reading: dict[str, Any], marks: list[str]) -> None:
     assert telemetry.marks(reading) == marks
+
+
+@pytest.mark.parametrize(
+    ("reading", "waited", "marks"),
+    [
+        ({"cores_pct": [100.0, 100.0], "threads": 2, "other_cores": 0.1}, 0.1, []),
+        ({"cores_pct": [100.0, 100.0], "threads": 2, "other_cores": 0.1}, 0.11, ["contended"]),
+        ({"threads": 2}, 0.5, ["contended"]),
+        ({"threads": 2, "throttle": ["Thermal"]}, 0.5, ["throttled", "contended"]),
+        ({"cores_pct": [100.0, 100.0], "sm_mhz": 1980}, 0.5, []),  # a GPU's times are its own
+    ],
+)
+def test_samples_that_waited_for_a_core_are_contended(reading: dict[str, Any], waited: float, marks: list[str]) -> None:
+    assert telemetry.marks(reading, waited) == marks
+
+
+def test_the_wait_is_of_all_threads(tmp_path: Path) -> None:
+    for thread, counts in ("7", "100 30 4"), ("8", "5 12 1"):
+        (tmp_path / thread).mkdir()
+        (tmp_path / thread / "schedstat").write_text(f"{counts}\n")
+    (tmp_path / "9").mkdir()  # it has ended
+    assert processor.waited_ns(tmp_path) == 42
+    assert processor.waited_ns(tmp_path / "absent") == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the system does not say how long threads wait")
+def test_more_threads_than_cores_wait_for_about_as_long_as_they_have_no_core() -> None:
+    """Three processes on one core: each has it for a third of the time, and waits for two thirds."""
+    code = """
+import os, sys, time
+from kinetop.traces.live.worker.processor import waited_ns
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+end = time.monotonic() + 1.5
+while time.monotonic() < end - 1.0:
+    pass
+began, before = time.monotonic_ns(), waited_ns()
+while time.monotonic() < end:
+    pass
+print((waited_ns() - before) / (time.monotonic_ns() - began))
+"""
+    together = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    shares = [float(process.communicate(timeout=60)[0]) for process in together]
+    assert all(0.4 < share <= 1.01 for share in shares), shares

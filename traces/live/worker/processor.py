@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,18 @@ class Processor:
         files = (f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle/core_throttle_count" for cpu in self._cpus)
         hot = [int(text) for path in files if (text := self._text(path)).strip().isdigit()]
         return {"CgroupQuota": counts.get("nr_throttled", 0), "Thermal": sum(hot)}
+
+
+def waited_ns(tasks: Path = Path("/proc/self/task")) -> int:
+    """Return how long the threads of this process have waited for a core so far, all together; 0 where the system does not say.
+
+    Of each thread `schedstat` holds the time on a core, the time it waited for one, and how often it got one.
+    """
+    waited = 0
+    for task in tasks.glob("*/schedstat"):
+        with suppress(OSError):  # the thread has ended
+            waited += int(task.read_text().split()[1])
+    return waited
 
 
 def _rates(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:

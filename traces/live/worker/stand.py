@@ -7,12 +7,13 @@ import os
 import re
 import sys
 import tempfile
+import time
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import catalog, device, failure, numerics, probes, profile, ready, telemetry, timing
+from . import catalog, device, failure, numerics, probes, processor, profile, ready, telemetry, timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -128,11 +129,12 @@ class Stand:
             number: of the round.
         """
         with self.at("sampling", name), self.variants[name].within():
-            before_mj = self._telemetry.energy_mj()
+            before_mj, began_ns, waited_ns = self._telemetry.energy_mj(), time.perf_counter_ns(), processor.waited_ns()
             taken = self.ready[name].sample(self.timer, count)
+            waited_ns, took_ns = processor.waited_ns() - waited_ns, time.perf_counter_ns() - began_ns
             after_mj = self._telemetry.energy_mj()
             reading = self._telemetry.read()
-            marks = telemetry.marks(reading)
+            marks = telemetry.marks(reading, waited_ns / took_ns)
             self.voice.say(
                 "samples",
                 columns={"ns": ("i64", taken)},

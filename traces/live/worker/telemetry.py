@@ -14,6 +14,8 @@ PERIOD_S = 1.0
 _WITH_A_GPU = ("cores_pct", "load1", "rss_bytes")
 """What is said of the processor beside a GPU's figures; the other names are the GPU's there."""
 _SPARE_CORES = 0.25
+_MOST_WAITED = 0.1
+"""Share of the time of samples that this process may have waited for a core: more of it is in what they measure."""
 
 
 class Sampler:
@@ -67,19 +69,27 @@ class Sampler:
             self._thread.join(timeout=2 * self._period_s)
 
 
-def marks(reading: dict[str, Any]) -> list[str]:
-    """Return what a reading says against samples taken meanwhile.
+def marks(reading: dict[str, Any], waited: float = 0.0) -> list[str]:
+    """Return what speaks against samples: a reading taken meanwhile, and how long they had to wait.
 
     `throttled`: the clock or the quota was cut. `contended`: another process computes on the GPU, or other processes leave
-    fewer cores than threads compute.
+    fewer cores than threads compute, or those threads waited for a core. Readings are a second apart, and short runs have none
+    of their own; the wait is of the very samples.
+
+    Args:
+        reading: of the sampler.
+        waited: time that the threads of this process waited for a core, over the time that the samples took.
 
     >>> marks({"throttle": ["SwPowerCap"], "others": 1})
     ['throttled', 'contended']
     >>> marks({"cores_pct": [100.0, 20.0], "threads": 1, "other_cores": 0.2, "throttle": []})
     []
+    >>> marks({"cores_pct": [100.0, 20.0], "threads": 1}, waited=0.5)
+    ['contended']
     """
     slowed = gpu.SLOWED | {"CgroupQuota", "Thermal"}
     found = ["throttled"] if slowed.intersection(reading.get("throttle", ())) else []
     free = len(reading.get("cores_pct", ())) - reading.get("other_cores", 0.0)
     crowded = "threads" in reading and "cores_pct" in reading and free < reading["threads"] - _SPARE_CORES
-    return [*found, "contended"] if crowded or reading.get("others") else found
+    queued = "threads" in reading and waited > _MOST_WAITED  # a GPU's times are its own
+    return [*found, "contended"] if crowded or queued or reading.get("others") else found

@@ -50,6 +50,10 @@ _FUNCTIONS = _PREDICATES | {
     "least",
     "greatest",
 }
+_MOST_DIGITS = 18
+_MOST_SIGNS = 100
+_MOST_NESTED = 50
+"""More of either is nobody's, and Polars ends the process where its own stack ends."""
 _BOUNDARY = re.compile(r"[\s)]|$")
 
 
@@ -113,6 +117,8 @@ class _Walk:
         self.text = text
         self.at = at
         self.tokens: list[_Token] = []
+        self.nested = 0
+        self.signs = 0
         self.compared = 0
         """Index of the comparison operator in `tokens`; 0 before it was met."""
 
@@ -136,17 +142,28 @@ class _Walk:
 
     def operand(self) -> None:
         """Walk over a value, or several joined by + - * / %."""
+        self.nested += 1
+        if self.nested > _MOST_NESTED:
+            raise _NotSqlError(self.at, f"no more than {_MOST_NESTED} parentheses inside each other")
         self._term()
         while (token := self._peek()) and token.kind == "sign":
-            self._keep(token)
+            self._sign(token)
             self._term()
+        self.nested -= 1
+
+    def _sign(self, token: _Token) -> None:
+        self.signs += 1
+        if self.signs > _MOST_SIGNS:
+            raise _NotSqlError(self.at, f"no more than {_MOST_SIGNS} signs")
+        self._keep(token)
 
     def _term(self) -> None:
         token = self._peek()
-        if token is not None and token.value in {"-", "("}:
+        if token is not None and token.value == "-":
+            self._sign(token)
+            return self._term()
+        if token is not None and token.value == "(":
             self._keep(token)
-            if token.value == "-":
-                return self._term()
             self.operand()
             return self._mark(")")
         if token is None or token.kind not in {"number", "text", "quoted", "word"} or token.value.casefold() in _RESERVED:
@@ -284,5 +301,9 @@ class Condition:
         names = [self.columns.find(other.value.strip('"')) or "" for other in self.tokens if self._is_column(other)]
         if not any(time_unit(name) for name in names):
             raise FilterError(f"{token.value}{token.unit} is a duration, and nothing here is a time to compare it with", token.at)
-        scaled = Decimal(token.value) * NS[token.unit.casefold()] / NS[unit]
-        return format(scaled.normalize(), "f")
+        try:
+            scaled = (Decimal(token.value) * NS[token.unit.casefold()] / NS[unit]).normalize()
+        except ArithmeticError as error:
+            raise FilterError(f"{token.value}{token.unit} is beyond every number", token.at) from error
+        # Digits are written out as far as the SQL parser takes them; beyond that a double is near enough.
+        return format(scaled, "f") if abs(scaled.adjusted()) < _MOST_DIGITS else repr(float(scaled))

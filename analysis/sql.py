@@ -46,13 +46,12 @@ def query(trace: TraceSet, sql: str) -> pl.DataFrame:
         [('memcpy', 1), ('kernel', 5)]
     """
     import duckdb
-    import polars as pl
 
     try:
         with _locked(trace) as connection:
             _check(connection, sql)
             _add_tables(connection, trace, _named(sql))
-            return pl.DataFrame(_run(connection, sql))
+            return _frame(_run(connection, sql))
     except duckdb.InterruptException as error:
         raise CancelledError("the query was stopped") from error
     except duckdb.Error as error:
@@ -92,9 +91,28 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         return answer.result()
 
 
+def _frame(answer: pa.Table) -> pl.DataFrame:
+    import polars as pl
+
+    names = answer.column_names
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise FilterError(f"two columns of the answer are named {twice[0]}; give one another name with `as`")
+    try:
+        return pl.DataFrame(answer)
+    except pl.exceptions.PolarsError as error:
+        kinds = ", ".join(f"{field.name} ({field.type})" for field in answer.schema)
+        raise FilterError(
+            f"a column of the answer has a type that cannot be shown; cast it to text (::varchar): {kinds}"
+        ) from error
+
+
 def _check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     import duckdb
 
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:
+        raise FilterError("the SQL holds bytes that are not UTF-8", error.start) from error
     statements = connection.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
         raise FilterError("the SQL is one SELECT; nothing else is run", 0)

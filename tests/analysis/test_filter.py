@@ -133,6 +133,11 @@ def test_words_look_at_every_text_column_where_there_is_no_name() -> None:
         ("sum(dur) > 3", 0, "no function sum"),
         ("read_csv('/etc/passwd') = 1", 0, "no function read_csv"),
         ("(" * 100, 50, "parentheses"),
+        ("dur > 1e999999s", 6, "beyond every number"),
+        ("dur > 1e99999999999999999999us", 6, "beyond every number"),
+        ("dur > " + "(" * 500 + "1", 56, "50 parentheses"),
+        ("dur > " + "1 + " * 3000 + "1", 407, "100 signs"),
+        ("dur > " + "-" * 3000 + "1", 106, "100 signs"),
         ("\udcff", 0, "UTF-8"),
     ],
 )

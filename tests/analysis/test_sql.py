@@ -90,6 +90,9 @@ def test_python_variables_are_no_tables(trace: TraceSet) -> None:
         "select nme from gpu",
         "select * from nowhere",
         "select cast('x' as integer)",
+        "select 1 as a, 2 as a",
+        "select interval 1 month as a",
+        "select '\udcff'",
     ],
 )
 def test_refuses(trace: TraceSet, tmp_path: Path, sql: str) -> None:

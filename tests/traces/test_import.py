@@ -7,6 +7,8 @@ import gzip
 import io
 import json
 import lzma
+import os
+import threading
 import zipfile
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -133,6 +135,63 @@ def test_what_follows_the_compressed_data_is_said(read, small):
         found = read(compress(json.dumps(small).encode()) + b"garbage")
         assert found.events == small
         assert found.codes == {"trailing-bytes": 1}
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress, bz2.compress, lzma.compress])
+def test_a_document_behind_a_compressed_one_is_not_passed_over(compress, read, small):
+    text = json.dumps({"traceEvents": small}).encode()
+    with pytest.raises(UnreadableError, match="second JSON document starts at byte"):
+        read(compress(text) + text)
+
+
+@pytest.mark.parametrize("log", ["[rank0]:W1201 done", "{done}", "[ 12.5] done"])
+def test_a_line_of_a_log_behind_a_trace_is_no_document(log, read, small):
+    for text in (json.dumps({"traceEvents": small}), json.dumps(small)):
+        found = read(f"{text}\n{log}\n".encode())
+        assert found.events == small
+        assert found.codes == {"trailing-bytes": 1}
+
+
+def test_utf_16_that_is_broken_is_counted(read, small):
+    small[3]["name"] = "a?b"
+    data = json.dumps(small).encode("utf-16-le").replace("?".encode("utf-16-le"), b"\x00\xd8")
+    found = read(data)
+    assert found.events[3]["name"] == "a\ufffdb"
+    assert found.codes == {"utf-16": 1, "invalid-utf8": 1}
+
+
+def test_what_is_no_trace_in_an_archive_costs_none(tmp_path, small):
+    path = tmp_path / "run.zip"
+    text = json.dumps({"traceEvents": small}).encode()
+    path.write_bytes(zipped(**{"rank0.json": text, "config.json": b'{"lr": 1}', "../out/rank1.json": text}))
+    found = kinetop.open(path, cache=False)
+    assert [trace.member for trace in found.traces] == ["rank0.json", "../out/rank1.json"]
+    assert [notice.count for notice in found.notices if notice.code == "unreadable-file"] == [1]
+
+
+def test_two_files_of_one_name_in_an_archive_are_said(tmp_path, small):
+    path = tmp_path / "run.zip"
+    data = zipped(**{"a.json": json.dumps(small).encode(), "b.json": json.dumps(small).encode()})
+    path.write_bytes(data.replace(b"b.json", b"a.json"))
+    with pytest.raises(UnreadableError, match=r"2 files of one name, a\.json"):
+        kinetop.open(path, cache=False)
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path, small):
+    text = gzip.compress(json.dumps({"traceEvents": small}).encode())
+    pipe = tmp_path / "rank3.json"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(text,))
+    writer.start()
+    found = kinetop.open(pipe)
+    writer.join()
+    assert found.traces[0].rank == 3
+    assert found.events.collect().height == len(small)
+
+
+def test_a_device_is_refused():
+    with pytest.raises(UnreadableError, match="a device, not a file"):
+        kinetop.open("/dev/zero")
 
 
 def test_an_archive_opens_each_trace_in_it(tmp_path, small):

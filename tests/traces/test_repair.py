@@ -45,6 +45,9 @@ MENDED: dict[str, list[Case]] = {
         *(("[2]", word, {"x": None}) for word in ("1.#INF", "-1.#IND", "1.#QNAN0", "1.#INF00", "undefined", "None")),
         ("[2]", '[1, [NaN, {"b": inf}]]', {"x": [1, [None, {"b": None}]]}),
         ("[2]", "007", {"x": 7}),
+        ("[2]", "1_000", {"x": 1000}),
+        ("[2]", "[7L, 2.5f]", {"x": [7, 2.5]}),
+        ('"correlation": 2', '"correlation": 2UL', {"correlation": 2}),
         ("[2]", "0xFF", {"x": 255}),
         ("[2]", "True", {"x": True}),
         ('"correlation": 2', '"correlation": +2', {"correlation": 2}),
@@ -226,7 +229,9 @@ HEADER: dict[str, tuple[str, Any, set[str]]] = {
     "escape": (r'"a": "C:\q"', r"C:\q", {"mended-member"}),
     "comma": ('"a": [1,]', [1], {"mended-member"}),
     "control": ('"a": "x\ny"', "x\ny", set()),
-    "half a pair": (r'"a": "\ud800"', "\ufffd", set()),
+    "half a pair": (r'"a": "\ud800"', "\ufffd", {"invalid-unicode"}),
+    "no UTF-8": ('"a": "\udcff"', "\ufffd", {"invalid-unicode"}),
+    "twice": ('"a": 1, "a": 2', 2, {"duplicate-member"}),
     "a word": ('"a": bad', ..., {"unreadable-member"}),
     "no value": ('"a": ', ..., {"unreadable-member"}),
     "quotes": ('"a": "x "y" z"', ..., {"unreadable-member"}),
@@ -238,7 +243,7 @@ HEADER: dict[str, tuple[str, Any, set[str]]] = {
     "wrong bracket": ('"a": [1}', ..., {"unreadable-member"}),
     "open bracket": ('"a": [1', ..., {"unreadable-member"}),
     "too deep": ('"a": ' + "[" * 3000 + "]" * 3000, ..., {"unreadable-member"}),
-    "a number too long": ('"a": ' + "9" * 6000, ..., {"unreadable-member"}),
+    "a number too long": ('"a": ' + "9" * 6000, None, {"mended-member"}),
 }
 
 
@@ -312,3 +317,13 @@ def test_the_slow_path_takes_over_where_the_fast_one_refuses(monkeypatch, read, 
     slow = read(data)
     assert slow.events == fast.events
     assert slow.trace.events.collect().equals(fast.trace.events.collect())
+
+
+@pytest.mark.parametrize("old", ['"x": [2]', '"stream": 7', '"pid": 0', '"ts": 120'])
+def test_an_integer_of_more_digits_than_python_reads_costs_no_event(old, read, wrap, texts, small):
+    key = old.split('"')[1]
+    assert old in texts[3]
+    found = read(wrap([*texts[:3], texts[3].replace(old, f'"{key}": -' + "9" * 5000), *texts[4:]]))
+    assert found.names == [event["name"] for event in small]
+    assert found.codes["bad-number"] == 1
+    assert member(found.events[3], key) is None

@@ -267,3 +267,15 @@ def test_any_event(events, layout, tight, tiny, read, cut_small):
     text = json.dumps(events, indent=layout, separators=(",", ":") if tight else None, ensure_ascii=False)
     text = text.encode("utf-8", "replace").decode()
     same(read(text.encode()), text)
+
+
+def test_integers_in_columns_of_fractions_keep_their_digits(read, wrap, cut_small):
+    cut_small(3000, 1500)
+    values = [2**53 + 1, -(2**63) - 1, 10**30, "7", 0.5, 3, 9007199254740991]
+    texts = [
+        json.dumps(
+            {"ph": "X", "name": "k", "pid": 0, "tid": 0, "ts": at, "dur": 1, "args": {"blocks per SM": values[at % len(values)]}}
+        )
+        for at in range(200)
+    ]
+    same(read(wrap(texts)), wrap(texts).decode())

@@ -17,7 +17,13 @@ ARGS = {arg.key: arg for arg in schema.ARGS}
 """Members of `args` that have a column."""
 
 _INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
-EXACT = {"int": _INTEGER, "uint": _INTEGER, "float": r"^-?[0-9][0-9.eE+-]*$", "text": r'^"[^\\]*"$', "json": r"^[\[{]"}
+EXACT = {
+    "int": _INTEGER,
+    "uint": _INTEGER,
+    "float": r"^-?(?:[0-9]{1,15}|[0-9]+[.eE][0-9.eE+-]*)$",
+    "text": r'^"[^\\]*"$',
+    "json": r"^[\[{]",
+}
 """JSON text that a column of a kind holds exactly."""
 NULL_MARK = "~null"
 """What is put behind the name of a member that is null, so that the reader tells it from an absent one."""

@@ -32,6 +32,7 @@ _KNOWN = re.compile(
 )
 """Members that profilers write: where reading goes on after one that is broken."""
 _SECOND = re.compile(rb'"traceEvents"\s*:')
+_DOCUMENT = re.compile(rb'\{\s*(?:["}]|\Z)|\[\s*(?:[{\]]|\Z)')
 _OVERLAP = 64
 """Longest match of the two above."""
 
@@ -189,7 +190,7 @@ class Document:
             self._at += 1
             mark = self._peek()
         start = self.offset
-        if mark in (b"{", b"["):
+        if mark in (b"{", b"[") and self._is_document():
             raise self._second(start)
         if not self._ended and mark == b"" and cut_is_said and self._lost is None:
             return
@@ -204,6 +205,12 @@ class Document:
             self._rest()
             text = f"Text after the end of the events, from byte {start:,}, was ignored."
             self._note("trailing-bytes", text, start, "info")
+
+    def _is_document(self) -> bool:
+        """Whether JSON stands here, and not a line of a log such as `[rank0]: done`."""
+        while len(self._data) - self._at < _OVERLAP and self._more():
+            pass
+        return _DOCUMENT.match(self._data, self._at) is not None
 
     def _second(self, offset: int) -> UnreadableError:
         return UnreadableError(
@@ -248,6 +255,8 @@ class Document:
         if self._peek() not in (b",", b"}", b'"', b""):
             raise _LostError
         if value is not _LEFT_OUT:
+            if key in self.header:
+                self._note("duplicate-member", f"The document has the member {key} twice; the last one counts.", self.offset)
             self.header[str(key)] = value
         return False
 
@@ -263,14 +272,19 @@ class Document:
             self._note("large-member", said, start, "info")
             return _LEFT_OUT
         try:
-            value, codes = mend(text.decode("utf-8", "replace"), thorough=len(text) < _MEND_BYTES)
+            readable = text.decode("utf-8", "replace")
+            value, codes = mend(readable, thorough=len(text) < _MEND_BYTES)
         except (ValueError, RecursionError):
             self._lost_member(start)
             return _LEFT_OUT
         if codes and codes != ["control-character"]:
             said = f"A member of the document at byte {start:,} was not valid JSON ({', '.join(codes)}) and was mended."
             self._note("mended-member", said, start)
-        return clean_surrogates(value)
+        clean = clean_surrogates(value)
+        if clean != value or (not text.isascii() and readable.encode() != text):
+            said = f"A member of the document at byte {start:,} is not valid Unicode; it is shown with the replacement character."
+            self._note("invalid-unicode", said, start)
+        return clean
 
     def _take_value(self) -> bytes:
         """Consume one value and return its bytes, at most a little over the limit for members."""

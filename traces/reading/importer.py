@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 import weakref
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -64,6 +66,8 @@ class _Place:
     folder: Path
     holder: _Scratch | None = None
     notices: list[Notice] = field(default_factory=list)
+    pipes: dict[str, str] = field(default_factory=dict)
+    """What the user named for each file that a pipe became."""
 
     @classmethod
     def choose(cls, *, cached: bool) -> _Place:
@@ -104,7 +108,8 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
         outs |= {item: place.out(item, number) for number, item in enumerate(full)}
         failed = {item: error for item, error in failed.items() if item not in full}
         failed |= _import(full, outs, jobs or default_jobs(), progress, place)
-    lost = [error for item, error in failed.items() if item.path.resolve() in named]
+    # Whoever names an archive or a folder has not named what is in it.
+    lost = [error for item, error in failed.items() if item.member is None and item.path.resolve() in named]
     if lost or len(failed) == len(found):
         raise (lost or list(failed.values()))[0]
     for item, error in failed.items():
@@ -127,16 +132,36 @@ def _is_kept(out: Path) -> bool:
 
 
 def _spooled(path: Path, place: _Place) -> Path:
-    """Standard input becomes a file: what kind it is shows only when it can be read again from its start."""
-    if str(path) != "-":
-        return path.expanduser()
+    """Standard input and pipes become a file: what kind it is shows only when it can be read again from its start."""
+    path = path if str(path) == "-" else path.expanduser()
+    if str(path) != "-" and not _is_pipe(path):
+        return path
     if place.kept:
         place.leave("")
-    out = place.folder / "stdin"
-    with out.open("wb") as file:
-        while block := sys.stdin.buffer.read(1 << 20):
-            file.write(block)
+    # A pipe keeps its name: it may speak of the rank.
+    out = Path(tempfile.mkdtemp(dir=place.folder)) / ("stdin" if str(path) == "-" else path.name)
+    place.pipes[str(out)] = "standard input" if str(path) == "-" else str(path)
+    try:
+        with out.open("wb") as file, nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as pipe:
+            shutil.copyfileobj(pipe, file, 1 << 20)
+    except OSError as error:
+        raise UnreadableError(f"{path}: {error.strerror or error}.") from error
     return out
+
+
+def _is_pipe(path: Path) -> bool:
+    """Whether a path is a pipe, as a shell's `<(zcat trace.gz)` makes one.
+
+    Raises:
+        UnreadableError: it is a device, of which there may be no end.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return False  # opening it says what is wrong
+    if stat.S_ISBLK(mode) or (stat.S_ISCHR(mode) and str(path) != os.devnull):
+        raise UnreadableError(f"{path}: this is a device, not a file.")
+    return stat.S_ISFIFO(mode)
 
 
 def _trace(item: Input, parquet: Path, place: _Place) -> Trace:
@@ -189,7 +214,10 @@ def _import(
 
 def _said(message: dict[str, Any], place: _Place) -> str:
     if message["error"] != "disk":
-        return str(message["message"]).replace(str(place.folder / "stdin"), "standard input")
+        said = str(message["message"])
+        for spooled, name in place.pipes.items():
+            said = said.replace(spooled, name)
+        return said
     where = "set KINETOP_CACHE_DIR to a folder with more room" if place.kept else "set TMPDIR to a folder with more room"
     return f"{message['message']} while importing; {where}."
 

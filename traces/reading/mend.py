@@ -22,7 +22,9 @@ _STRINGS = re.compile(_STRING, re.DOTALL)
 _WORDS = re.compile(
     _STRING + r"|(?P<word>[-+]?(?:(?:\d\.#)?(?:inf(?:inity)?|nan|ind|qnan|snan)\d*\b(?:\([a-z0-9]*\))?|none\b|undefined\b))"
     r"|(?P<bool>\b(?:True|False)\b)"
-    r"|(?P<number>(?<![\w.+\-])(?:-?0x[0-9a-f]+|\+\d[\d.eE+\-]*|-?\.\d[\d.eE+\-]*|-?\d+\.(?!\d)|-?0\d[\d.eE+\-]*))",
+    r"|(?P<number>(?<![\w.+\-])(?:-?0x[0-9a-f]+|\+\d[\d.eE+\-]*|-?\.\d[\d.eE+\-]*|-?\d+\.(?!\d)|-?0\d[\d.eE+\-]*))"
+    r"|(?<![\w.+\-])(?P<long>-?\d{4300,}(?![\d.eE]))"
+    r"|(?<![\w.+\-])(?P<marked>-?\d+(?:_\d+)+|-?\d+(?=[uUlL]{1,3}\s*[,}\]])|-?\d+\.\d+(?=[fFlLdD]\s*[,}\]]))[uUlLfFdD]{0,3}",
     re.DOTALL | re.IGNORECASE,
 )
 _EMPTY = re.compile(_STRING + r"|(?P<empty>:)(?=\s*[,}])", re.DOTALL)
@@ -117,8 +119,10 @@ def path_ends(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Replace numbers and words that JSON does not know: inf and nan become null, +1, .5, 5. and 007 numbers, True true.
+    """Replace words and numbers that JSON does not know: inf becomes null, +1, .5, 5., 007, 1_000 and 7L numbers, True true.
 
+    >>> words('{"a": 1_000, "b": 7UL, "c": 2.5f, "d": "7L, 1_0"}')
+    '{"a": 1000, "b": 7, "c": 2.5, "d": "7L, 1_0"}'
     >>> words('{"a": -inf, "b": .5, "c": "inf", "d": nan(ind), "e": 1.#INF}')
     '{"a": null, "b": 0.5, "c": "inf", "d": null, "e": null}'
     """
@@ -130,6 +134,10 @@ def words(text: str) -> str:
             return match["bool"].lower()
         if match["number"] is not None:
             return _number(match["number"])
+        if match["long"] is not None:
+            return "null"  # more digits than Python reads
+        if match["marked"] is not None:
+            return match["marked"].replace("_", "")
         return match[0]
 
     return _WORDS.sub(known, text)

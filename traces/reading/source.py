@@ -8,6 +8,7 @@ import lzma
 import re
 import zipfile
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -74,8 +75,14 @@ _NO_BOM = (
     (re.compile(rb"\x00[^\x00]\x00[^\x00]"), "utf-16-be"),
 )
 """Where the zero bytes lie among the first ones of a text that begins with two ASCII characters, as JSON does."""
+_DOCUMENT = re.compile(rb'\s*(?:\{\s*"|\[\s*\{)')
+"""How a trace begins."""
+_INVALID_BYTE = "kinetop-invalid-byte"
+codecs.register_error(_INVALID_BYTE, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 MAX_LAYERS = 3
 """Compressions inside one another that are undone: a server may compress what is compressed."""
+_DAMAGED_MEMBER = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError)
+"""What reading a member of an archive raises where its data is damaged."""
 _STEP_BYTES = 1024
 """Compressed bytes given to a decompressor at a time: what it had not handed out when it meets damage is lost."""
 _TRAILER_BYTES = 64
@@ -192,10 +199,11 @@ class Source:
             yield from blocks
             return
         self.notices.append(Notice("utf-16", 1, f"The file is {name.upper()} text; it was read as such.", 0, "info"))
-        decoder = codecs.getincrementaldecoder(name)(errors="replace")
+        # What cannot be decoded becomes bytes that are not UTF-8 either, so that it is counted with all other such text.
+        decoder = codecs.getincrementaldecoder(name)(errors=_INVALID_BYTE)
         for block in chain([first], blocks):
-            yield decoder.decode(block).encode("utf-8", "replace")
-        yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+            yield decoder.decode(block).encode("utf-8", "surrogateescape")
+        yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
 
     @staticmethod
     def _begun(blocks: Iterator[bytes]) -> tuple[Iterator[bytes], bytes]:
@@ -214,7 +222,7 @@ class Source:
                 # Inside an archive the position is not known; the share of the member that came out stands for it.
                 self.read_bytes = done if self.member is None else self.total_bytes * done // max(self.member_bytes, done)
                 yield block
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except _DAMAGED_MEMBER as error:
             self._cut("zip", f"the archive is damaged ({error})")
 
     def _layer(self, blocks: Iterator[bytes], name: Format) -> Iterator[bytes]:
@@ -236,7 +244,7 @@ class Source:
                         break
                     if not _begins(name, rest):
                         yield b"".join(made)
-                        self._trailing(name, position + at)
+                        yield from self._after(name, chain([rest], blocks), position + at)
                         return
                 step = block[at : at + self._step(len(block) - at)]
                 out = self._decompressed(current, step, name, position + at)
@@ -271,7 +279,12 @@ class Source:
             return _STEP_BYTES
         return min(_STEP_BYTES, left - _TRAILER_BYTES) if left > _TRAILER_BYTES else 1
 
-    def _trailing(self, name: Format, position: int) -> None:
+    def _after(self, name: Format, blocks: Iterator[bytes], position: int) -> Iterator[bytes]:
+        """Hand on a document that was appended without compression, which is for the reader to refuse; note all else."""
+        first = next(blocks)
+        if _DOCUMENT.match(first):
+            yield from chain([first], blocks)
+            return
         text = f"What follows the {name} stream, from compressed byte {position:,}, is not {name} and was ignored."
         self.notices.append(Notice("trailing-bytes", 1, text, None, "info"))
 
@@ -320,8 +333,7 @@ def open_source(path: Path, member: str | None = None) -> Source:
     head = _head(stream)
     if detect(head) == "zip" and member is not None:
         stream.close()
-        stream, size = _member_stream(path, member)
-        head = _head(stream)
+        stream, size, head = _member_stream(path, member)
     kind = detect(head)
     if kind in ("empty", "other"):
         stream.close()
@@ -338,11 +350,13 @@ def _head(stream: IO[bytes]) -> bytes:
     return head
 
 
-def _member_stream(path: Path, member: str) -> tuple[IO[bytes], int]:
+def _member_stream(path: Path, member: str) -> tuple[IO[bytes], int, bytes]:
+    """Return the member's bytes, how many there are, and the first of them."""
     try:
         archive = zipfile.ZipFile(path)
-        return archive.open(member), archive.getinfo(member).file_size
-    except (zipfile.BadZipFile, KeyError, RuntimeError, NotImplementedError, OSError) as error:
+        stream = archive.open(member)
+        return stream, archive.getinfo(member).file_size, _head(stream)
+    except (*_DAMAGED_MEMBER, KeyError, RuntimeError, NotImplementedError, OSError) as error:
         raise UnreadableError(f"{path}: cannot read {member} from the archive ({error}).") from error
 
 
@@ -364,17 +378,24 @@ def members(path: Path) -> list[str]:
         raise UnreadableError(f"{path}: the zip archive cannot be read ({error}); unpack it first.") from error
     if not kept:
         raise NotATraceError(f"{path}: the zip archive holds no trace ({len(infos)} files looked at).")
+    name, count = Counter(info.filename for info in kept).most_common(1)[0]
+    if count > 1:
+        raise UnreadableError(f"{path}: the zip archive holds {count} files of one name, {name}; unpack it and rename them.")
     return [info.filename for info in sorted(kept, key=lambda info: -info.file_size)]
 
 
 def _is_clutter(name: str) -> bool:
     """Resource forks and hidden files that archivers add."""
-    return any(part == "__MACOSX" or part.startswith(".") for part in Path(name).parts)
+    return any(part == "__MACOSX" or (part.startswith(".") and part != "..") for part in Path(name).parts)
 
 
 def _head_of(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Format:
-    with archive.open(info) as stream:
-        return detect(stream.read(1024))
+    """Return what a member is by its first bytes; a damaged one may be a trace, and reading it says what is wrong."""
+    try:
+        with archive.open(info) as stream:
+            return detect(stream.read(1024))
+    except _DAMAGED_MEMBER:
+        return "json"
 
 
 def sniff(path: Path) -> Literal["trace", "parquet", "other"]:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from kinetop.traces.nesting import innermost
+from kinetop.traces.pairs import ranges
 
 from . import intervals
 from .names import short_names
 from .question import Column, Parameter, Table, as_declared, question
 from .steps import with_step
-from .work import DEVICE, Work, origin_ns
+from .work import DEVICE, Work, since_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +153,7 @@ def instances(work: Work, *, group_by: str = "name", label: str | None = None) -
     rows = with_step(rows, work.trace)
     calls = work.trace.launches.select("part", "event_id", "op", "delay_ns")
     rows = rows.join(calls, on=["part", "event_id"], how="left", maintain_order="left")
-    times = {"start": pl.col("start_ns") - origin_ns(work.trace), "dur": pl.col("dur_ns"), "delay": pl.col("delay_ns")}
+    times = {"start": since_first("start_ns", work.trace), "dur": pl.col("dur_ns"), "delay": pl.col("delay_ns")}
     made = rows.with_columns((ns / 1000).round(3).alias(f"{name}_us") for name, ns in times.items())
     return made.sort("start_ns", "event_id").select(c.name for c in INSTANCE_COLUMNS)
 
@@ -208,8 +209,7 @@ def _by_op(rows: pl.DataFrame, work: Work) -> pl.Series:
 
 
 def _by_module(rows: pl.DataFrame, work: Work) -> pl.Series:
-    name = pl.col("name").cast(pl.String)
-    found = _around(rows, work, ["python_function"], name.str.starts_with("nn.Module: "))
+    found = _around(rows, work, ["python_function"], pl.col("name").str.starts_with("nn.Module: "))
     return found.str.strip_prefix("nn.Module: ").fill_null("(no module recorded)")
 
 
@@ -219,20 +219,7 @@ def _by_annotation(rows: pl.DataFrame, work: Work) -> pl.Series:
 
 def _around(rows: pl.DataFrame, work: Work, cats: list[str], test: pl.Expr) -> pl.Series:
     """Return the name of the innermost range of some categories in which each row was launched."""
-    begun = (pl.col("ph").cast(pl.String) == "X") & (pl.col("dur_ns") >= 0)
-    spans = (
-        work.trace.events.filter(pl.col("cat").cast(pl.String).is_in(cats) & begun & test)
-        .select(
-            "part",
-            "process",
-            "thread",
-            pl.col("name").cast(pl.String),
-            start_ns="ts_ns",
-            end_ns=pl.col("ts_ns") + pl.col("dur_ns"),
-        )
-        .with_columns(pl.col("process", "thread").cast(pl.String))
-        .collect()
-    )
+    spans = ranges(work.trace, cats, "process", "thread", pl.col("name").cast(pl.String)).filter(test, pl.col("raw_dur_ns") >= 0)
     moments = _launched(rows, work).select("part", "process", "thread", at_ns="launch_start_ns")
     return spans["name"].gather(innermost(moments, spans))
 

@@ -74,19 +74,19 @@ def trace_facts(traces: TraceSet) -> dict[str, Any]:
 
 
 def window_facts(work: Work) -> dict[str, Any]:
-    """Return the window of each device and the choice that led to it; starts count from the set's first event."""
-    from kinetop.analysis.work import origin_ns
+    """Return the window of each device and the choice that led to it; starts count from the set's first event, on its clock."""
+    from kinetop.analysis.work import since_first
 
-    scope, zero = work.scope, origin_ns(work.trace)
+    scope, ends = work.scope, ("window_start_ns", "window_end_ns")
     devices = [
         {
             "rank": row["rank"],
             "device": row["device"],
-            "start_us": (row["window_start_ns"] - zero) / 1000,
-            "end_us": (row["window_end_ns"] - zero) / 1000,
+            "start_us": row["window_start_ns"] / 1000,
+            "end_us": row["window_end_ns"] / 1000,
             "span_us": (row["window_end_ns"] - row["window_start_ns"]) / 1000,
         }
-        for row in work.windows.iter_rows(named=True)
+        for row in work.windows.with_columns(since_first(name, work.trace) for name in ends).iter_rows(named=True)
     ]
     return {
         "kind": scope.window or "gpu",

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from kinetop.analysis.steps import steps
-from kinetop.analysis.work import origin_ns
+from kinetop.analysis.work import since_first
 
 from .recent import RecentTrace, RecentTraces
 
@@ -23,12 +23,12 @@ def survey(traces: TraceSet) -> tuple[tuple[int, int], tuple[int, ...]]:
     Args:
         traces: the opened set.
     """
-    first, last = traces.activities["start_ns"].min(), traces.activities["end_ns"].max()
+    times = traces.activities.select(since_first(name, traces) for name in ("start_ns", "end_ns"))
+    first, last = times["start_ns"].min(), times["end_ns"].max()
     numbers = tuple(sorted(steps(traces)["step"].unique().to_list()))
     if not isinstance(first, int) or not isinstance(last, int):
         return (0, 0), numbers
-    zero = origin_ns(traces)
-    return (max(0, first - zero), last - zero), numbers
+    return (max(0, first), last), numbers
 
 
 def remember(paths: Sequence[Path], traces: TraceSet) -> str | None:

@@ -15,6 +15,8 @@ from .trace import Trace, TraceSet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_COLLECTIVE = ["process_group", "comms_id", "seq", "collective"]
+"""What the ranks that ran one collective agree about."""
 SKEW_NS = 20_000
 """Clock offsets below this are taken for the spread of a collective's end, not for skew: ranks leave one within microseconds."""
 
@@ -108,13 +110,14 @@ def _listed(numbers: Sequence[int]) -> str:
 
 def _windowed(traces: list[Trace], said: list[Notice]) -> list[Trace]:
     """Number the files of one rank by their start; neither replaces the other."""
-    starts = {id(trace): _extent(trace) for trace in traces}
+    claims = Counter(trace.rank for trace in traces)
+    starts = {id(trace): _extent(trace) if claims[trace.rank] > 1 else (0, 0) for trace in traces}
     ordered = sorted(traces, key=lambda trace: (trace.rank, starts[id(trace)][0]))
     made: list[Trace] = []
     for trace in ordered:
         same = [other for other in made if other.rank == trace.rank]
         made.append(replace(trace, window=len(same)))
-    for rank, count in Counter(trace.rank for trace in made).items():
+    for rank, count in sorted(claims.items()):
         if count > 1:
             mine = [starts[id(trace)] for trace in ordered if trace.rank == rank]
             apart = all(before[1] <= after[0] for before, after in itertools.pairwise(mine))
@@ -130,9 +133,11 @@ def _windowed(traces: list[Trace], said: list[Notice]) -> list[Trace]:
 
 
 def _extent(trace: Trace) -> tuple[int, int]:
-    """First and last start among timed events, in ns; the profiler's own row about its window (cat Trace) aside."""
+    """First and last possible start among timed events, in ns; the profiler's own row about its window (cat Trace) aside."""
+    limits = TraceSet((trace,)).extent.row(0, named=True)
+    possible = pl.col("ts_ns").is_between(limits["first_ns"], limits["last_ns"])
     first, last = (
-        trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat") != "Trace")
+        trace.events.filter(pl.col("dur_ns").is_not_null(), pl.col("cat").fill_null("") != "Trace", possible)
         .select(first=pl.col("ts_ns").min(), last=pl.col("ts_ns").max())
         .collect()
         .row(0)
@@ -141,18 +146,19 @@ def _extent(trace: Trace) -> tuple[int, int]:
 
 
 def _on_one_clock(traces: list[Trace], said: list[Notice]) -> list[Trace]:
-    """Fill in each rank's clock offset: a collective ends at the same moment on all its ranks."""
+    """Fill in each trace's clock offset from the first rank, of all its windows: a collective ends at one moment on all ranks."""
     if len({trace.rank for trace in traces}) < 2:
         return traces
     ends = [_collective_ends(trace) for trace in traces]
+    first = pl.concat([mine for trace, mine in zip(traces, ends, strict=True) if trace.rank == traces[0].rank])
     made = [traces[0]]
     for trace, mine in zip(traces[1:], ends[1:], strict=True):
-        both = ends[0].join(mine, on=["process_group", "comms_id", "seq", "collective"], nulls_equal=True, suffix="_mine")
-        apart = (
-            both.select((pl.col("end_ns_mine") - pl.col("end_ns")).median().round().cast(pl.Int64)).item()
-            if both.height
-            else None
+        both = first.join(mine, on=_COLLECTIVE, nulls_equal=True, suffix="_mine").with_columns(
+            apart=pl.col("end_ns_mine") - pl.col("end_ns")
         )
+        # Numbers may begin anew in each window: the nearer one is meant.
+        both = both.sort(pl.col("apart").abs()).unique(_COLLECTIVE, keep="first")
+        apart = both.select(pl.col("apart").median().round().cast(pl.Int64)).item() if both.height else None
         if apart is None or abs(apart) < SKEW_NS or trace.rank == traces[0].rank:
             made.append(trace)
             continue
@@ -168,7 +174,6 @@ def _on_one_clock(traces: list[Trace], said: list[Notice]) -> list[Trace]:
 
 def _collective_ends(trace: Trace) -> pl.DataFrame:
     """When each numbered collective ended: one row per group, number and kind, kernels of the GPU only."""
-    keys = ["process_group", "comms_id", "seq", "collective"]
     return (
         trace.events.filter(pl.col("seq").is_not_null(), pl.col("stream").is_not_null(), pl.col("dur_ns") >= 0)
         .select(
@@ -178,8 +183,8 @@ def _collective_ends(trace: Trace) -> pl.DataFrame:
             pl.col("collective").cast(pl.String),
             end_ns=pl.col("ts_ns") + pl.col("dur_ns"),
         )
-        .group_by(keys)
-        .agg(pl.col("end_ns").max(), n=pl.len())
+        .group_by(_COLLECTIVE)
+        .agg(pl.col("end_ns").max(), n=pl.col("end_ns").n_unique())
         .filter(pl.col("n") == 1)
         .drop("n")
         .collect()

@@ -111,6 +111,37 @@ def test_clocks(made, skew_us):
         assert skewed[0].count == 5
 
 
+def run(start_us: int, first: int, clock_us: int) -> list[dict[str, Any]]:
+    """Five collectives, numbered from `first`."""
+    same = {"process_group": "0", "collective": "allreduce", "comms_id": 1}
+    return [kernel(start_us + 1000 * place + clock_us, seq=first + place, **same) for place in range(5)]
+
+
+@pytest.mark.parametrize("second", [6, 1], ids=["numbers go on", "numbers begin anew"])
+def test_clocks_of_each_window_of_a_rank(second, made):
+    found = made(run(0, 1, 0), run(10**6, second, 0), run(0, 1, 350), run(10**6, second, 350)).traces
+    claims = ({"rank": place // 2, "header": {"distributedInfo": {"rank": place // 2}}} for place in range(4))
+    found = as_set([replace(trace, **claim) for trace, claim in zip(found, claims, strict=True)], [None] * 4)
+    assert [(trace.rank, trace.window, trace.clock_offset_ns) for trace in found.traces] == [
+        (0, 0, 0), (0, 1, 0), (1, 0, 350_000), (1, 1, 350_000)
+    ]  # fmt: skip
+
+
+def test_clocks_of_collectives_that_were_written_twice(made):
+    found = as_set(made(run(0, 1, 0) * 2, run(0, 1, 350) * 2).traces, [None, None])
+    assert [trace.clock_offset_ns for trace in found.traces] == [0, 350_000]
+
+
+def test_an_impossible_time_does_not_move_a_window(made):
+    epoch_us = 1_700_000_000_000_000
+    found = made(*([kernel(epoch_us + 10_000 * window + 10 * place) for place in range(5)] for window in (1, 0))).traces
+    odd = made([kernel(0), *(kernel(epoch_us + 20_000 + 10 * place) for place in range(5))]).traces
+    found = as_set([*(replace(trace, rank=0, header={"distributedInfo": {"rank": 0}}) for trace in (*odd, *found))], [None] * 3)
+    assert "different time windows" in found.notices[0].message
+    starts = [trace.events.select("ts_ns").collect()["ts_ns"].max() for trace in found.traces]
+    assert starts == sorted(starts)
+
+
 def test_broken_claims_are_none(read, wrap, texts):
     for claim in ('"x"', "-1", "1.5", "null", "99999999999", "[]"):
         assert read(wrap(texts, after=f', "distributedInfo": {{"rank": {claim}}}')).trace.rank == 0

@@ -77,7 +77,7 @@ _NO_BOM = (
 """Where the zero bytes lie among the first ones of a text that begins with two ASCII characters, as JSON does."""
 _DOCUMENT = re.compile(rb'\s*(?:\{\s*"|\[\s*\{)')
 """How a trace begins."""
-_INVALID_BYTE = "kinetop-invalid-byte"
+_INVALID_BYTE = "kinetop.invalid_byte"
 codecs.register_error(_INVALID_BYTE, lambda error: ("\udcff", error.end))  # type: ignore[attr-defined]
 MAX_LAYERS = 3
 """Compressions inside one another that are undone: a server may compress what is compressed."""

@@ -263,9 +263,12 @@ class KinetopApp(App[int]):
     def action_views(self) -> None:
         """Choose a view among all."""
         if self.current_mode in self.views:
+            from kinetop.analysis.question import all_questions
+
             from .screens.pick import PickScreen
 
-            self.push_screen(PickScreen("view", self.views, self.current_mode), self._go_to)
+            about = {name: question.about for name, question in all_questions().items()}
+            self.push_screen(PickScreen("view", self.views, self.current_mode, about), self._go_to)
 
     def action_home(self) -> None:
         """Open another trace."""

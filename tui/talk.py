@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _STEP_S = 0.1
 
 
+def on_terminal() -> bool:
+    """Whether there is a terminal that can show screens, with somebody at it."""
+    return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def say(text: str) -> None:
     """Say something to the person, with nothing in it that a terminal acts on."""
     from .format import clean

@@ -90,3 +90,21 @@ def test_formats_by_name_and_suffix(tmp_path: Path) -> None:
     for kind, path in (("xml", None), (None, tmp_path / "x.xlsx")):
         with pytest.raises(ValueError, match="format"):
             format_of(kind, path)
+
+
+@pytest.mark.parametrize(
+    ("stdin", "stdout", "term", "screens"),
+    [
+        (Terminal, Terminal, "xterm", True),
+        (Terminal, Terminal, "dumb", False),
+        (io.StringIO, Terminal, "xterm", False),
+        (Terminal, io.StringIO, "xterm", False),
+    ],
+)
+def test_screens_need_a_terminal_that_shows_them(
+    monkeypatch: pytest.MonkeyPatch, stdin: type[io.StringIO], stdout: type[io.StringIO], term: str, *, screens: bool
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr(sys, "stdin", stdin())
+    monkeypatch.setattr(sys, "stdout", stdout())
+    assert talk.on_terminal() is screens

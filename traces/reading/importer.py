@@ -187,10 +187,10 @@ def _import(
     failed: dict[Input, TraceError] = {}
     with tempfile.TemporaryFile() as talk, _child({"jobs": jobs, "requests": requests}, talk) as child:
         assert child.stdout is not None  # noqa: S101 - it is a pipe
-        import pyarrow.parquet  # noqa: F401 - needed afterwards; loads while the child does its work
-
         answered: set[int] = set()
         try:
+            import pyarrow.parquet  # noqa: F401 - needed afterwards; loads while the child does its work
+
             for line in child.stdout:
                 message = json.loads(line)
                 if "place" not in message:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..talk import say
+from ..talk import on_terminal, say
 from . import shared  # noqa: TC001 -- Typer reads the annotations
 from .opening import open_, summarise
 
@@ -39,7 +38,7 @@ def demo(*, json: Json = False, keep: Keep = None, jobs: shared.Jobs = None) -> 
         kept = [cache.entry(path) for path in paths]
         try:
             summarise(paths, json=json, jobs=jobs)
-            if not json and sys.stdout.isatty() and sys.stdin.isatty():
+            if not json and on_terminal():
                 open_(paths, jobs=jobs)
         finally:
             for entry in kept if keep is None else ():  # nobody can open again what is gone

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..talk import on_terminal
 from . import measuring as m
 from . import shared
 from .opening import Ascii, NoMouse, Theme  # noqa: TC001 -- Typer reads the annotations
@@ -59,7 +59,7 @@ def live(
     )  # fmt: skip
     if record is not None:
         check_session(record)
-    if not (sys.stdout.isatty() and sys.stdin.isatty()):
+    if not on_terminal():
         raise typer.BadParameter("live needs a terminal; `kinetop bench` measures the same without one")
     start = with_torch(asked.start)
     from ..live_app import run_live

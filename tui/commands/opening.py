@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..talk import on_terminal
 from . import shared  # noqa: TC001 -- Typer reads the annotations
 
 Ascii = Annotated[bool, typer.Option("--ascii", help="Draw with ASCII characters only.")]
@@ -43,7 +43,7 @@ def open_(
     no_cache: shared.NoCache = False,
 ) -> None:
     """Open traces in the terminal app; print the summary where stdout is no terminal."""
-    if sys.stdout.isatty() and sys.stdin.isatty():
+    if on_terminal():
         from ..app import run
         from ..options import Options
 

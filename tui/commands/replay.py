@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..talk import say
+from ..talk import on_terminal, say
 from . import measuring as m
 from . import shared
 from .opening import Ascii, NoMouse, Theme  # noqa: TC001 -- Typer reads the annotations
@@ -48,7 +47,7 @@ def replay(
     """Show a recorded session as it was live; needs no torch. Prints its figures where stdout is no terminal."""
     chosen = _chosen(path, demo=demo)
     form = shared.chosen_format(kind, json, output, [chosen])
-    if kind is None and not json and output is None and sys.stdout.isatty() and sys.stdin.isatty():
+    if kind is None and not json and output is None and on_terminal():
         from ..live_app import run_live
         from ..live_feed import FeedOptions
         from ..options import Options

@@ -27,7 +27,7 @@ class Links(OptionList):
         & > .option-list--option-highlighted { background: $background; color: $foreground; text-style: none; }
         & > .option-list--option-hover { background: $background; }
         &:focus > .option-list--option-highlighted { background: $panel; text-style: bold; }
-        &:focus:ansi > .option-list--option-highlighted { text-style: reverse; }
+        &:focus:ansi > .option-list--option-highlighted { text-style: bold underline; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

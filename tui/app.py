@@ -268,6 +268,7 @@ class KinetopApp(App[int]):
             from .screens.pick import PickScreen
 
             about = {name: question.about for name, question in all_questions().items()}
+            about["overview"] = about["summary"]
             self.push_screen(PickScreen("view", self.views, self.current_mode, about), self._go_to)
 
     def action_home(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 from textual.binding import Binding
 from textual.command import CommandList
 from textual.pilot import Pilot
-from textual.widgets import Input, Static
+from textual.widgets import Input, OptionList, Static
 
 from kinetop.analysis import question as registry
 from kinetop.analysis.question import Column, Table, all_questions, question
@@ -320,3 +320,15 @@ async def test_filter_bar_keeps_what_is_typed(hazards: Path, extra: Declare, set
         await pilot.press("slash", *"q1")
         assert bar.text == "ncclq1"
         assert app.is_running
+
+
+async def test_the_list_of_views_says_what_each_shows(hazards: Path, settled: Settle) -> None:
+    app = KinetopApp([hazards / "01_baseline_clean.json"])
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        await pilot.press("v")
+        await pilot.pause()
+        listed = app.screen.query_one(OptionList)
+        lines = [str(listed.get_option_at_index(at).prompt).strip() for at in range(listed.option_count)]
+    assert len(lines) == len(app.views)
+    assert all(" " in line and line.endswith(".") for line in lines), lines

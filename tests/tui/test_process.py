@@ -131,9 +131,9 @@ def test_ended_from_outside_it_takes_its_temporary_files_away(number: signal.Sig
         process.stdin.write(b"[" * (1 << 20))
         process.stdin.flush()
         limit_s = time.monotonic() + 60
-        while not list(tmp_path.glob("kinetop-*/stdin")) and time.monotonic() < limit_s:
+        while not list(tmp_path.glob("kinetop-*/**/stdin")) and time.monotonic() < limit_s:
             time.sleep(0.05)
-        assert list(tmp_path.glob("kinetop-*/stdin"))
+        assert list(tmp_path.glob("kinetop-*/**/stdin"))
         process.send_signal(number)
         assert process.wait(60) == 128 + number
     assert list(tmp_path.glob("kinetop-*")) == []

@@ -10,7 +10,7 @@ from kinetop.traces.nesting import innermost
 from kinetop.traces.pairs import ranges
 
 from . import intervals
-from .names import short_names
+from .names import matching, short_names
 from .question import Column, Parameter, Table, as_declared, question
 from .steps import with_step
 from .work import DEVICE, Work, since_first
@@ -209,17 +209,20 @@ def _by_op(rows: pl.DataFrame, work: Work) -> pl.Series:
 
 
 def _by_module(rows: pl.DataFrame, work: Work) -> pl.Series:
-    found = _around(rows, work, ["python_function"], pl.col("name").str.starts_with("nn.Module: "))
+    found = _around(rows, work, ["python_function"], "^nn.Module: ")
     return found.str.strip_prefix("nn.Module: ").fill_null("(no module recorded)")
 
 
 def _by_annotation(rows: pl.DataFrame, work: Work) -> pl.Series:
-    return _around(rows, work, ["user_annotation"], pl.lit(value=True)).fill_null("(no annotation)")
+    return _around(rows, work, ["user_annotation"], None).fill_null("(no annotation)")
 
 
-def _around(rows: pl.DataFrame, work: Work, cats: list[str], test: pl.Expr) -> pl.Series:
-    """Return the name of the innermost range of some categories in which each row was launched."""
-    spans = ranges(work.trace, cats, "process", "thread", pl.col("name").cast(pl.String)).filter(test, pl.col("raw_dur_ns") >= 0)
+def _around(rows: pl.DataFrame, work: Work, cats: list[str], pattern: str | None) -> pl.Series:
+    """Return the name of the innermost range of some categories, with a name that matches, in which each row was launched."""
+    spans = ranges(work.trace, cats, "process", "thread", "name").filter(pl.col("raw_dur_ns") >= 0)
+    if pattern is not None:
+        spans = spans.filter(matching(spans["name"], pattern))
+    spans = spans.with_columns(pl.col("name").cast(pl.String))
     moments = _launched(rows, work).select("part", "process", "thread", at_ns="launch_start_ns")
     return spans["name"].gather(innermost(moments, spans))
 

@@ -26,9 +26,16 @@ _END_BYTES = 8
 
 
 def seal(path: Path) -> None:
-    """Put the seal on a Parquet trace that has been written; its metadata begins with `{"seal": "<BLANK>"`."""
+    """Put the seal on a Parquet trace that has been written; its metadata begins with `{"seal": "<BLANK>"`.
+
+    Raises:
+        ValueError: there is no place for it.
+    """
     with path.open("r+b") as file:
-        at, _ = _found(file) or (0, "")
+        found = _found(file)
+        if found is None:
+            raise ValueError(f"{path}: its metadata have no place for the seal")
+        at, _ = found
         said = _computed(file, at)
         file.seek(at)
         file.write(said.encode())

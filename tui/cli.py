@@ -47,16 +47,17 @@ class Commands(TyperGroup):
         first, *rest = _WRITTEN
         return [first, *_questions(), *rest]
 
-    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
-        """Make the one command that is asked for: to make all of them takes a tenth of a second."""
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Make the one command that is asked for, once: to make all of them takes a tenth of a second."""
+        if cmd_name in self.commands:
+            return super().get_command(ctx, cmd_name)
         if cmd_name in _WRITTEN:
-            return _written(cmd_name)[cmd_name]
-        question = _questions().get(cmd_name) if cmd_name.isidentifier() else None
-        if question is None:
-            return None
-        from .commands.ask import command
+            self.commands.update(_written(cmd_name))
+        elif cmd_name.isidentifier() and (question := _questions().get(cmd_name)):
+            from .commands.ask import command
 
-        return command(question)
+            self.commands[cmd_name] = command(question)
+        return super().get_command(ctx, cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write what each command is about; of a question its declaration says it."""

@@ -133,3 +133,12 @@ def test_a_damaged_page_of_a_kept_trace_is_imported_anew(hazards: Path) -> None:
     assert figures(path) == (5, 1, 110.0, 20.0, 130.0)
     assert kinetop.summary(kinetop.open(path))["busy_us"].to_list() == [110.0]
     assert state(kept) == "whole"
+
+
+def test_a_file_without_a_place_for_the_seal_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pl.DataFrame({"a": [1]}).write_parquet(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="no place for the seal"):
+        seal(path)
+    assert path.read_bytes() == before

@@ -100,8 +100,10 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     place = _Place.choose(cached=cache)
     found = inputs([_spooled(path, place) for path in paths])
     named = {path.resolve() for path in paths}
-    outs = {item: item.path if _is_ours(item) else place.out(item, number) for number, item in enumerate(found)}
-    failed = _import([item for item in found if not _is_kept(outs[item])], outs, jobs or default_jobs(), progress, place)
+    ours = {item for item in found if item.is_parquet and _is_kept(item.path)}  # read where they lie
+    outs = {item: item.path if item in ours else place.out(item, number) for number, item in enumerate(found)}
+    lacking = [item for item in found if item not in ours and not _is_kept(outs[item])]
+    failed = _import(lacking, outs, jobs or default_jobs(), progress, place)
     full = [item for item, error in failed.items() if isinstance(error, _DiskError)]
     if place.kept and full:
         place.leave(f"The cache folder {place.folder} is full or cannot be written")
@@ -118,13 +120,8 @@ def open_set(paths: list[Path], *, jobs: int | None = None, cache: bool = True, 
     return as_set([_trace(item, outs[item], place) for item in kept], [item.rank_hint for item in kept], place.notices)
 
 
-def _is_ours(item: Input) -> bool:
-    """Whether an input is a Parquet trace as kinetop wrote it, which is read where it lies."""
-    return item.is_parquet and _is_kept(item.path)
-
-
 def _is_kept(out: Path) -> bool:
-    """Whether a trace needs no import; an entry of the cache that a disk fault broke is made anew."""
+    """Whether a Parquet trace is there as kinetop wrote it; an entry of the cache that a disk fault broke is made anew."""
     try:
         return state(out) == "whole" and bool(read_metadata(out))
     except (TraceError, OSError):
